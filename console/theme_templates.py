@@ -39,6 +39,12 @@ _EMPTY_SAYS: Final = (
     "{% elif has_add_permission %}There is no row yet."
     "{% else %}There is no row yet: the system writes them.{% endif %}"
 )
+#: The first letter of a heading becomes a capital, but not that of vCPUs.
+_HEADING: Final = "{{ header.text|capfirst }}"
+_OUR_HEADING: Final = (
+    '{% if header.text|slice:":5" == "vCPUs" %}{{ header.text }}'
+    "{% else %}{{ header.text|capfirst }}{% endif %}"
+)
 
 
 def _button(switch: str) -> str:
@@ -91,6 +97,13 @@ REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             '<nav id="tabs-dropdown" class=',
             '<nav id="tabs-dropdown" aria-label="More lists" class=',
         ),
+    ),
+    "unfold/helpers/change_list_headers.html": tuple(
+        (start + _HEADING, start + _OUR_HEADING)
+        for start in (
+            '<a href="{{ header.url_primary }}">\n' + " " * 32,
+            "<span>\n" + " " * 36,
+        )
     ),
     "unfold/helpers/command.html": (
         (

@@ -35,8 +35,8 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "owner",
         "host",
         "zone",
-        "flavor_group_name",
-        "resource_name",
+        "group",
+        "flavor",
         "memory",
         "cores",
         "blocked_memory",
@@ -103,15 +103,17 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
     host = shown(
         "host", lambda row: row_link(row.confirmed_host or row.target_host), "confirmed_host__name"
     )
+    group = shown("group", lambda row: row.flavor_group_name or NOTHING, "flavor_group_name")
+    flavor = shown("flavor", lambda row: row.resource_name or NOTHING, "resource_name")
     memory = column("memory_bytes", "memory")
     cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
     blocked_memory = shown(
-        "memory still blocked",
+        "memory blocked",
         lambda row: _some(row.blocked_memory_bytes, gib_text),
         "blocked_memory_bytes",
     )
     blocked_cores = shown(
-        "vCPUs still blocked",
+        "vCPUs blocked",
         lambda row: _some(row.blocked_vcpus, count_text),
         "blocked_vcpus",
     )
