@@ -144,7 +144,7 @@ def _facts(row: SchedulingDecision) -> tuple[PageData, ...]:
     size = f"{memory_text(row.memory_bytes)}, {count_text(row.vcpus, 'vCPUs')}"
     version = f" v{row.pipeline_version}" if row.pipeline_version else ""
     return (
-        _linked("VM", "vm", row.vm_uuid),
+        _linked("VM", "vm", row.vm_uuid, getattr(row, "vm_name", None) or ""),
         _linked("Project", "project", row.project_id, getattr(row, "project_name", None) or ""),
         PageData(label="Asked", text=f"{row.flavor_name} ({size})" if row.flavor_name else size),
         _linked("Flavor group", "flavor_group", row.flavor_group_name),

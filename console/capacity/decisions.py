@@ -16,8 +16,9 @@ from capacity.nova.stored_decisions import decisions_about_host
 from console.base import ChoiceFilter, SystemOwnedAdmin, link, shown, since_filter, time_tag
 from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
 from console.charts import funnel_bar
-from console.hosts.columns import ZoneFilter, with_project_name
-from console.links import find_link
+from console.hosts.columns import ZoneFilter, with_project_name, with_vm_name
+from console.links import find_link, list_url
+from console.pages import set_crumbs
 from core.text import NOTHING, gib_text
 from scheduling.intents import Intent
 
@@ -109,7 +110,8 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SchedulingDecision]:
         """Read decisions without their masks, which only pages need."""
-        return with_project_name(super().get_queryset(request).defer("masks", "message"))
+        rows = super().get_queryset(request).defer("masks", "message")
+        return with_vm_name(with_project_name(rows))
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -121,7 +123,14 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
     def page_parts(self, request: HttpRequest, row: SchedulingDecision) -> dict[str, Any]:
         """Show the funnel, the ranking and the answer to "why not this host?"."""
         asked_host = request.GET.get("host", "").strip()
-        return {"page": decision_page(row, asked_host=asked_host), "host_parameter": "host"}
+        whom = getattr(row, "vm_name", None) or row.vm_uuid or row.flavor_name
+        name = f"{row.intent.replace('_', ' ') or 'decision'} of {whom}"
+        set_crumbs(request, (("Decisions", list_url(self.opts.label_lower)), (name, "")))
+        return {
+            "subtitle": name,
+            "page": decision_page(row, asked_host=asked_host),
+            "host_parameter": "host",
+        }
 
     when = shown("when", lambda row: time_tag(row.created_at), "id")
     outcome = shown("outcome", outcome_badge, "is_successful")
@@ -131,7 +140,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
     def vm(self, row: SchedulingDecision) -> SafeString | str:
         """Link to the VM."""
         short = f"{row.vm_uuid[:8]}…" if row.vm_uuid else ""
-        return find_link("vm", row.vm_uuid, short)
+        return find_link("vm", row.vm_uuid, getattr(row, "vm_name", None) or short)
 
     project = link("project", "project_id", "project", words="project_name")
     flavor = shown(

@@ -24,7 +24,7 @@ def vm_names(uuids: Collection[str]) -> dict[str, str]:
     return dict(rows.values_list("openstack_id", "name"))
 
 
-def with_vm_name(rows: QuerySet[FailoverDecision]) -> QuerySet[FailoverDecision]:
+def with_vm_and_host(rows: QuerySet[FailoverDecision]) -> QuerySet[FailoverDecision]:
     """Annotate ``vm_name`` and ``host_name`` from the VM of each row, in the same query."""
     vm = Instance.objects.filter(openstack_id=OuterRef("vm_uuid"))
     annotated: QuerySet[FailoverDecision] = rows.annotate(
@@ -42,7 +42,7 @@ def hosts_text(facts: Mapping[str, int]) -> str:
 def loss_page(host: Host) -> PageData:
     """Return what the loss of a host would do, as the loop's decisions and slots say now."""
     here = Instance.objects.filter(host=host)
-    lacking = with_vm_name(
+    lacking = with_vm_and_host(
         FailoverDecision.objects.filter(vm_uuid__in=here.values("openstack_id"))
     ).order_by("current_count", "vm_uuid")
     bare = list(lacking.filter(current_count=0)[:VMS_SHOWN])

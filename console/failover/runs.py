@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -20,15 +20,14 @@ from console.base import (
     time_tag,
     verdict,
 )
-from console.failover.loss import hosts_text, with_vm_name
-from console.hosts.columns import ZoneFilter
+from console.failover.loss import hosts_text, with_vm_and_host
+from console.hosts.columns import ZoneFilter, with_vm_name
 from console.links import list_url
 from console.pages import set_crumbs
 from core.text import NOTHING, duration_text, plural
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
 from failover.services.replanning import ReplanOutcome, replan_vm
-from hosts.models import Instance
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 
@@ -184,7 +183,7 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverDecision]:
         """Read decisions with the names of their VMs and of the hosts that these are on."""
-        return with_vm_name(super().get_queryset(request))
+        return with_vm_and_host(super().get_queryset(request))
 
     vm = link("vm", "vm_uuid", "VM", words="vm_name")
     host = link("host", "host_name", "on host", ordering="")
@@ -227,11 +226,7 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverEvent]:
         """Read events with the names of their VMs, which are known while the VMs are there."""
-        vm = Instance.objects.filter(openstack_id=OuterRef("vm_uuid"))
-        named: QuerySet[FailoverEvent] = (
-            super().get_queryset(request).annotate(vm_name=Subquery(vm.values("name")[:1]))
-        )
-        return named
+        return with_vm_name(super().get_queryset(request))
 
     when = shown("when", lambda row: time_tag(row.happened_at), "id")
     reason_column = shown(

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from console.base import AnswerFilter, ChoiceFilter, badge
 from hosts.domain.readiness import hindering_conditions
-from hosts.models import Host, HostState, HostStatus, Maintenance, Project
+from hosts.models import Host, HostState, HostStatus, Instance, Maintenance, Project
 
 CLOUD_NOTE = (
     "Mirrored from OpenStack by import and sync. Change it in OpenStack; the next run brings it "
@@ -25,6 +25,13 @@ def with_project_name(queryset: QuerySet[RowT]) -> QuerySet[RowT]:
     """Annotate ``project_name`` from the row's ``project_id``, in the same query."""
     names = Project.objects.filter(openstack_id=OuterRef("project_id")).values("name")[:1]
     annotated: QuerySet[RowT] = queryset.annotate(project_name=Subquery(names))
+    return annotated
+
+
+def with_vm_name(queryset: QuerySet[RowT]) -> QuerySet[RowT]:
+    """Annotate ``vm_name`` from the row's ``vm_uuid``; None once the VM is gone."""
+    names = Instance.objects.filter(openstack_id=OuterRef("vm_uuid")).values("name")[:1]
+    annotated: QuerySet[RowT] = queryset.annotate(vm_name=Subquery(names))
     return annotated
 
 
