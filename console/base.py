@@ -461,6 +461,20 @@ def text_block(text: str) -> SafeString | str:
     return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text) if text else NOTHING
 
 
+def plain_counts(counts: Mapping[str, object]) -> list[tuple[str, int]]:
+    """Return what a run counted, with names in words; what is no number is left out."""
+    return [
+        (name.replace("_", " "), count) for name, count in counts.items() if isinstance(count, int)
+    ]
+
+
+def counts_block(counts: Mapping[str, object]) -> SafeString | str:
+    """Show what a run counted, one a line; a dash for nothing."""
+    return text_block(
+        "\n".join(f"{count_text(count):>12}  {name}" for name, count in plain_counts(counts))
+    )
+
+
 def json_block(content: object) -> SafeString | str:
     """Show structured content readably; a dash for nothing."""
     if content in (None, {}, [], ""):

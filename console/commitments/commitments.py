@@ -147,14 +147,13 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "short_uuid",
         "project",
         column("flavor_group_name", "group"),
-        column("resource_type", "resource"),
         "zone",
         "amount",
         "state",
         "ready",
-        "summary",
         "used",
         "ends",
+        "summary",
     )
     list_filter = (
         FulfilledFilter,

@@ -22,7 +22,9 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
+    counts_block,
     link,
+    plain_counts,
     request_actor,
     shown,
     since_filter,
@@ -32,7 +34,7 @@ from console.base import (
 )
 from console.links import find_link, list_url
 from console.pages import set_crumbs
-from core.text import NOTHING, count_text, duration_text, plural
+from core.text import NOTHING, duration_text, plural
 from hosts.models import Project
 from journal.middleware import request_id_of
 
@@ -139,15 +141,12 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
     counted = shown(
         "counts",
         lambda row: (
-            ", ".join(f"{name} {count}" for name, count in _counts(row) if count) or NOTHING
+            ", ".join(f"{name} {count}" for name, count in plain_counts(row.counts) if count)
+            or NOTHING
         ),
     )
 
-    @admin.display(description="counts")
-    def details(self, row: SyncRun) -> SafeString | str:
-        """Show everything the run counted, one a line."""
-        lines = "\n".join(f"{count_text(count):>12}  {name}" for name, count in _counts(row))
-        return text_block(lines)
+    details = shown("counts", lambda row: counts_block(row.counts))
 
     @admin.display(description="shrink accepted")
     def acceptance(self, row: SyncRun) -> SafeString | str:
@@ -161,15 +160,6 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
 def outcome_tone(row: SyncRun) -> str:
     """Return how the end of a run is to be shown: ``ok``, ``warn`` or ``bad``."""
     return TONES.get(row.outcome, "bad" if row.error_code else "ok")
-
-
-def _counts(row: SyncRun) -> list[tuple[str, int]]:
-    """Return the plain counts of a run with their names in words."""
-    return [
-        (name.replace("_", " "), count)
-        for name, count in row.counts.items()
-        if isinstance(count, int)
-    ]
 
 
 SHOWN = 3

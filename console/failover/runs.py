@@ -14,6 +14,7 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     column,
+    counts_block,
     link,
     shown,
     since_filter,
@@ -24,7 +25,7 @@ from console.failover.loss import hosts_text, with_vm_and_host
 from console.hosts.columns import ZoneFilter, with_vm_name
 from console.links import list_url
 from console.pages import set_crumbs
-from core.text import NOTHING, duration_text, plural
+from core.text import NOTHING, duration_text, moment_text, plural
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
 from failover.services.replanning import ReplanOutcome, replan_vm
@@ -75,7 +76,7 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
         "is_dry_run",
         "started_at",
         "finished_at",
-        "counts",
+        "counted",
         "error_code",
         "message",
         "request_id",
@@ -88,6 +89,26 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
         words = row.get_outcome_display() + (" (dry run)" if row.is_dry_run else "")
         return badge(tone, words, row.message)
 
+    def page_parts(self, request: HttpRequest, row: FailoverRun) -> dict[str, Any]:
+        """Show how the run ended, in a sentence."""
+        name = f"{row.zone} {moment_text(row.started_at)}"
+        set_crumbs(request, (("Failover runs", list_url(self.opts.label_lower)), (name, "")))
+        tone = OUTCOME_TONES.get(RunOutcome(row.outcome), "idle")
+        words = (
+            f"{_count(row, 'vms_missing_failover')} VMs missed slots; "
+            f"{_count(row, 'created')} slots made, {_count(row, 'reused')} shared, "
+            f"{_count(row, 'failed')} found none."
+        )
+        return {
+            "subtitle": name,
+            "verdict": verdict(
+                tone,
+                f"Run {row.number} of {row.zone}: {row.get_outcome_display()}",
+                row.message or words,
+            ),
+        }
+
+    counted = shown("counts", lambda row: counts_block(row.counts))
     started = column("started_at", "started")
     took = shown(
         "took",
@@ -141,6 +162,7 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     """VMs that have fewer slots than they need, and why."""
 
     owner_note = "Written by the loop; a row goes once its VM has the slots it needs."
+    empty_note = "Every VM has the slots it needs: nothing waits for a decision."
     list_display = ("vm", "zone", "host", "have", "reason_column", "since_column", "tried")
     list_filter = (ZoneFilter, "reason")
     search_fields = ("=vm_uuid",)
