@@ -61,8 +61,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         "reported_at",
         "mode",
         shown("asked of it", work_link),
-        "agent_version",
-        "enrolled_at",
+        shown("version", lambda row: row.agent_version or "a checkout", "agent_version"),
     )
     list_filter = ("lease__liveness", "mode")
     search_fields = ("host_name", "=uuid")
