@@ -136,7 +136,7 @@ def project_view(request: HttpRequest, pk: int) -> HttpResponse:
     identity = {"project_id__exact": project.openstack_id}
     page = PageData(
         **_amounts(whole),
-        is_idle=bool(whole["held"]) and whole["used"] == 0,
+        is_idle=whole["idle"] * 2 > whole["held"],
         holds=bool(whole["held"]),
         bar=_bar(whole, whole["held"], project.name),
         project_id=project.openstack_id,
