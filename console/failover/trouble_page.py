@@ -85,7 +85,7 @@ def _will(troubles: ZoneTroubles) -> str:
 
 def _names(troubles: ZoneTroubles) -> dict[str, str]:
     """Return the names of the VMs that are told about; one that is gone has none."""
-    uuids = {one.vm_uuid for one in (*troubles.broken, *troubles.members)}
+    uuids = {one.vm_uuid for one in troubles.broken} | {one.vm_uuid for one in troubles.members}
     rows = Instance.objects.filter(openstack_id__in=uuids).exclude(name="")
     return dict(rows.values_list("openstack_id", "name"))
 
