@@ -265,7 +265,7 @@ def listed_by(path: str, **parameters: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("query", "field", "words"),
     [
-        ("colour=red", "colour", "known are building_block"),
+        ("colour=red", "colour", "known are agent_mode, building_block"),
         ("zone=az-a&zone=az-b", "zone", "2 times"),
         ("zone=", "zone", "must not be empty"),
         ("state=sleepy", "state", "up, down, unknown"),
