@@ -6,6 +6,20 @@ DECLARE
     v_flavor record;
 BEGIN
     IF NEW.blocked_memory_bytes > 0 THEN
+        -- Most flavors need none, and a hundred slots are written at once: the needs are read for
+        -- those alone that name one.
+        PERFORM FROM hosts_flavor AS flavor
+          WHERE flavor.name = NEW.resource_name AND flavor.memory_bytes > 0
+            AND NOT flavor.extra_specs ?| '{quota:vif_inbound_average,quota:vif_outbound_average,
+                                            quota:disk_total_bytes_sec,quota:disk_read_bytes_sec,
+                                            quota:disk_write_bytes_sec,resources:VGPU,
+                                            resources:PGPU}';
+        IF FOUND THEN
+            NEW.held_network_bps := 0;
+            NEW.held_disk_io_bps := 0;
+            NEW.held_gpus := 0;
+            RETURN NEW;
+        END IF;
         SELECT flavor.memory_bytes, need.network, need.disk_io, need.gpu INTO v_flavor
           FROM hosts_flavor AS flavor CROSS JOIN capacity_flavor_needs(flavor.extra_specs) AS need
          WHERE flavor.name = NEW.resource_name AND flavor.memory_bytes > 0;
