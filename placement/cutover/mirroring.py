@@ -7,7 +7,7 @@ that changes nothing when it was done; else the generations tell whether it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -18,40 +18,45 @@ import orjson
 import structlog
 
 from core.conf import headroom
-from core.prepared import Row, drop_dead_connection, fetch, run
+from core.copying import number_array
+from core.prepared import Row, drop_dead_connection, fetch, fetch_prepared, run
 from journal.errors import HeadroomError
 from journal.progress import unwatched
-from placement.cutover.peer import NOT_FOUND, Peer
+from placement.cutover.peer import NOT_FOUND, SENDERS, Peer
 from placement.domain.errors import PlacementError
 from placement.domain.replaying import Subject, sendable
 from placement.domain.touched import counts_generations
 
 log = structlog.get_logger(__name__)
 
-SENDERS: Final = 6
 #: Times the longest time of a request: then one of which nobody heard has ended.
 OVER_AFTER: Final = 2.0
-READ_AT_ONCE: Final = 200
+READ_AT_ONCE: Final = 500
+#: Most writes that are known at once; what waits behind refused ones is not looked for for ever.
+MOST_KNOWN: Final = 5000
 FAILED: Final = 400
 SERVER_FAILED: Final = 500
 SHOWN: Final = 300
 
 WAITING: Final = """
-SELECT id, method, target, minor, body, roots, consumers::text[], providers_after::text,
-       consumers_after::text, sent_at IS NOT NULL,
-       coalesce(sent_at <= clock_timestamp() - %s::float8 * interval '1 second', true), refusal
-  FROM placement_mirrored_write ORDER BY id LIMIT %s
+SELECT id, roots, consumers::text[], sent_at IS NOT NULL,
+       coalesce(sent_at <= clock_timestamp() - %s::float8 * interval '1 second', true),
+       refusal <> ''
+  FROM placement_mirrored_write WHERE id <> ALL (%s::bigint[]) ORDER BY id LIMIT %s::int
 """
 COUNT: Final = """
 SELECT count(*), count(*) FILTER (WHERE refusal <> ''), min(created_at)
   FROM placement_mirrored_write
 """
-SENDING: Final = """
-UPDATE placement_mirrored_write SET sent_at = clock_timestamp()
- WHERE id = ANY (%s)
-   AND (sent_at IS NULL OR sent_at <= clock_timestamp() - %s::float8 * interval '1 second')
+#: Forgets what is done and notes what goes out now, which it returns, in one statement.
+EXCHANGE: Final = """
+WITH gone AS (DELETE FROM placement_mirrored_write WHERE id = ANY (%s::bigint[]))
+UPDATE placement_mirrored_write
+   SET sent_at = CASE WHEN sent_at > clock_timestamp() - %s::float8 * interval '1 second'
+                      THEN sent_at ELSE clock_timestamp() END
+ WHERE id = ANY (%s::bigint[])
+RETURNING id, method, target, minor, body, providers_after::text, consumers_after::text
 """
-GONE: Final = "DELETE FROM placement_mirrored_write WHERE id = ANY (%s)"
 REFUSED: Final = "UPDATE placement_mirrored_write SET refusal = %s WHERE id = %s"
 AGAIN: Final = "UPDATE placement_mirrored_write SET refusal = '' WHERE refusal <> ''"
 
@@ -69,23 +74,40 @@ class MirrorFailedError(PlacementError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A write that waits to be sent; see :class:`placement.models.MirroredWrite`.
+class Waiting:
+    """A write that waits, without its body; see :class:`placement.models.MirroredWrite`.
 
     Attributes:
-        is_over: Whether a request that was sent then has ended by now, whatever became of it.
+        is_over: Whether a request that was sent before it was read has ended by then, whatever
+            became of it.
     """
 
     subject: Subject
+    was_sent: bool
+    is_over: bool
+    is_refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A write that is to be sent, whole.
+
+    Attributes:
+        waiting: As it was read before it went out.
+    """
+
+    waiting: Waiting
     method: str
     target: str
     minor: int
     body: bytes
     providers_after: dict[str, int]
     consumers_after: dict[str, int]
-    was_sent: bool
-    is_over: bool
-    refusal: str
+
+    @property
+    def number(self) -> int:
+        """Its place in the order."""
+        return self.waiting.subject.number
 
     @property
     def path(self) -> str:
@@ -123,31 +145,35 @@ def mirror(
     *,
     until: Callable[[], bool] = lambda: False,
     seen: Callable[[int], None] = unwatched,
+    few: int = 0,
 ) -> Backlog:
     """Send what waits until nothing is left that can be sent; return what is left.
+
+    Only one process may do so at a time, which the lease of the cut-over takes care of.
 
     Args:
         peer: The other side.
         until: Whether to stop; what is under way is finished.
         seen: Told how many were done.
+        few: How many may be left, where writes go on.
 
     Raises:
         PlacementError: the other side does not answer; what was sent stays.
     """
+    line = _Line()
     under_way: dict[Future[str | None], Kept] = {}
     failure: PlacementError | None = None
-    waits: set[int] = set()
     while True:
         stops = failure is not None or until()
-        chosen = [] if stops else _next(under_way.values(), waits)
-        if chosen:
-            drop_dead_connection()
-            run(SENDING, [[kept.subject.number for kept in chosen], over_after_seconds()])
-            under_way |= {peer.begin(partial(sent, peer, kept)): kept for kept in chosen}
+        chosen = [] if stops else line.chosen(SENDERS - len(under_way), few=few)
+        if chosen or line.done:
+            going = _exchanged(line.done, chosen)
+            seen(len(line.done))
+            line.done.clear()
+            under_way |= {peer.begin(partial(sent, peer, kept)): kept for kept in going}
         if not under_way:
             break
         done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-        gone = []
         for future in done:
             kept = under_way.pop(future)
             try:
@@ -155,18 +181,76 @@ def mirror(
             except PlacementError as error:
                 failure = error
                 continue
-            if refusal is None:
-                waits.add(kept.subject.number)
-            elif refusal:
+            if refusal:
                 _note_refusal(kept, refusal)
-            else:
-                gone.append(kept.subject.number)
-        drop_dead_connection()
-        run(GONE, [gone])
-        seen(len(gone))
+            if refusal == "":
+                line.end(kept.number)
     if failure is not None:
         raise failure
     return backlog()
+
+
+class _Line:
+    """The writes that wait, in their order, each read once.
+
+    More are read when too few of those that are known may go. A write that has a lower number than
+    known ones, as its transaction took longer, shares nothing with them.
+
+    Attributes:
+        done: Numbers of writes that the other side has, and that have a row still.
+    """
+
+    def __init__(self) -> None:
+        self.done: set[int] = set()
+        self._known: dict[int, Waiting] = {}
+        self._held: set[int] = set()
+        self._is_whole = False
+
+    def chosen(self, limit: int, *, few: int) -> list[Waiting]:
+        """Return what goes now; none if no more than a few wait.
+
+        Args:
+            limit: How many at most.
+            few: That few.
+        """
+        found = self._sendable(limit)
+        if len(found) < limit and self._read():
+            found = self._sendable(limit)
+        if self._is_whole and len(self._known) - len(self._held) <= few:
+            return []
+        self._held |= {one.subject.number for one in found}
+        return found
+
+    def end(self, number: int) -> None:
+        """Let those go that waited for a write, which the other side has."""
+        del self._known[number]
+        self._held.discard(number)
+        self.done.add(number)
+
+    def _sendable(self, limit: int) -> list[Waiting]:
+        """Return what shares nothing with anything before it that is still here.
+
+        What went out stays held until it is forgotten, and so does what was refused or has to
+        wait.
+        """
+        busy = [self._known[number].subject for number in self._held]
+        free = (one.subject for number, one in self._known.items() if number not in self._held)
+        return [self._known[one.number] for one in sendable(free, busy, limit=limit)]
+
+    def _read(self) -> bool:
+        """Read more; return whether there were any."""
+        if len(self._known) >= MOST_KNOWN:
+            return False
+        known = number_array(sorted(self._known.keys() | self.done))
+        parameters = [over_after_seconds(), known, READ_AT_ONCE]
+        rows = fetch_prepared(WAITING, parameters)
+        self._is_whole = len(rows) < READ_AT_ONCE
+        if not rows:
+            return False
+        more = {row[0]: _waiting(row) for row in rows}
+        self._held |= {number for number, one in more.items() if one.is_refused}
+        self._known = dict(sorted({**self._known, **more}.items()))
+        return True
 
 
 def sent(peer: Peer, kept: Kept) -> str | None:
@@ -181,11 +265,12 @@ def sent(peer: Peer, kept: Kept) -> str | None:
     Raises:
         PlacementError: there is no answer, or one that says nothing about the write.
     """
-    if kept.was_sent:
+    was_sent = kept.waiting.was_sent
+    if was_sent:
         has_sign = counts_generations(kept.method, kept.path, kept.minor)
         if has_sign and is_done(peer, kept):
             return ""
-        if not kept.is_over:
+        if not kept.waiting.is_over:
             return None
     answer = peer.send(kept.method, kept.target, kept.minor, kept.body)
     if answer.status < FAILED:
@@ -193,7 +278,7 @@ def sent(peer: Peer, kept: Kept) -> str | None:
     told = answer.body[:SHOWN].decode(errors="replace")
     if answer.status >= SERVER_FAILED:
         raise MirrorFailedError(f"{kept.method} {kept.path} answered {answer.status}: {told}")
-    if kept.was_sent:
+    if was_sent:
         is_away = kept.method == "DELETE" and answer.status == NOT_FOUND
         if is_away or is_done(peer, kept):
             return ""
@@ -202,7 +287,7 @@ def sent(peer: Peer, kept: Kept) -> str | None:
 
 def is_done(peer: Peer, kept: Kept) -> bool:
     """Return whether the other side has the generations that we had after a write."""
-    for consumer in sorted(kept.subject.consumers):
+    for consumer in sorted(kept.waiting.subject.consumers):
         record = peer.consumer(consumer)
         if (record.generation if record else None) != kept.consumers_after.get(consumer):
             return False
@@ -218,44 +303,37 @@ def over_after_seconds() -> float:
     return OVER_AFTER * float(headroom().gateway.timeout_seconds)
 
 
-def _next(under_way: Iterable[Kept], waits: Collection[int]) -> list[Kept]:
-    """Return what may be sent now.
-
-    Args:
-        under_way: What is being sent.
-        waits: Numbers of what was sent by others, and may not be over.
-    """
-    sending = {kept.subject.number for kept in under_way}
-    waiting = [_kept(row) for row in fetch(WAITING, [over_after_seconds(), READ_AT_ONCE])]
-    held = {
-        kept.subject.number
-        for kept in waiting
-        if kept.refusal or kept.subject.number in sending or kept.subject.number in waits
-    }
-    busy = [kept.subject for kept in waiting if kept.subject.number in held]
-    free = {kept.subject.number: kept for kept in waiting if kept.subject.number not in held}
-    room = SENDERS - len(sending)
-    subjects = [kept.subject for kept in free.values()]
-    return [free[one.number] for one in sendable(subjects, busy, limit=room)]
-
-
-def _kept(row: Row) -> Kept:
-    number, method, target, minor, body, roots, consumers, providers, held, *sent, refusal = row
-    return Kept(
+def _waiting(row: Row) -> Waiting:
+    number, roots, consumers, was_sent, is_over, is_refused = row
+    return Waiting(
         subject=Subject(number=number, roots=frozenset(roots), consumers=frozenset(consumers)),
-        method=method,
-        target=target,
-        minor=minor,
-        body=bytes(body),
-        providers_after=orjson.loads(providers),
-        consumers_after=orjson.loads(held),
-        was_sent=sent[0],
-        is_over=sent[1],
-        refusal=refusal,
+        was_sent=was_sent,
+        is_over=is_over,
+        is_refused=is_refused,
     )
+
+
+def _exchanged(gone: Collection[int], chosen: Collection[Waiting]) -> list[Kept]:
+    """Forget what is done, and note and return what is sent now."""
+    numbered = {one.subject.number: one for one in chosen}
+    parameters = [number_array(sorted(gone)), over_after_seconds(), number_array(sorted(numbered))]
+    return [
+        Kept(
+            waiting=numbered[number],
+            method=method,
+            target=target,
+            minor=minor,
+            body=bytes(body),
+            providers_after=orjson.loads(providers),
+            consumers_after=orjson.loads(consumers),
+        )
+        for number, method, target, minor, body, providers, consumers in fetch_prepared(
+            EXCHANGE, parameters
+        )
+    ]
 
 
 def _note_refusal(kept: Kept, refusal: str) -> None:
     log.error("cutover_mirror_refused", method=kept.method, path=kept.path, status=refusal[:3])
     drop_dead_connection()
-    run(REFUSED, [refusal, kept.subject.number])
+    run(REFUSED, [refusal, kept.number])

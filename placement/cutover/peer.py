@@ -27,6 +27,7 @@ from placement.gateway.current import options_of
 from placement.gateway.upstream import Upstream, UpstreamAnswer
 
 READERS: Final = 8
+SENDERS: Final = 16
 NOT_FOUND: Final = 404
 
 Item = TypeVar("Item")
@@ -45,6 +46,7 @@ class Peer:
         self._upstream = upstream
         self._token = token
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="cutover")
+        self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="cutover-mirror")
         self._newest: tuple[int, int] | None = None
 
     def newest(self) -> tuple[int, int]:
@@ -134,12 +136,13 @@ class Peer:
         return list(self._pool.map(work, items))
 
     def begin(self, work: Callable[[], Found]) -> Future[Found]:
-        """Have one of the threads do something."""
-        return self._pool.submit(work)
+        """Have one of as many threads as there are senders do something."""
+        return self._senders.submit(work)
 
     def close(self) -> None:
         """End threads and connections."""
         self._pool.shutdown(cancel_futures=True)
+        self._senders.shutdown(cancel_futures=True)
         self._upstream.close()
 
     def _minor(self) -> int:

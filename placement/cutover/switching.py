@@ -35,7 +35,7 @@ ATTEMPTS: Final = 20
 PAUSE_SECONDS: Final = 1.2
 LOOK_SECONDS: Final = 0.01
 #: With this many writes left to mirror, holding the others is short enough.
-FEW_WRITES: Final = 10
+FEW_WRITES: Final = 20
 #: Likewise with this many copies due.
 FEW_DUE: Final = 30
 MOST_NAMED: Final = 5
@@ -122,7 +122,9 @@ def rollback(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
     def prepare() -> None:
         ends_at = time.monotonic() + headroom_seconds()
         while True:
-            left = mirroring.mirror(peer)
+            left = mirroring.mirror(
+                peer, until=lambda: time.monotonic() > ends_at, few=FEW_WRITES // 2
+            )
             _refuse_refused(left)
             if left.count <= FEW_WRITES or time.monotonic() > ends_at:
                 return
