@@ -35,8 +35,9 @@ class WebSettings(Section):
         128,
         ge=1,
         le=1 << 20,
-        description="Memory of a process for bodies that come in or wait for a thread; beyond it "
-        "the oldest that is not whole gets 503.",
+        description="Room of a process for bodies that come in or wait for a thread: memory, or "
+        "files for those above 1 MiB that are handed on; beyond it the oldest that is not whole "
+        "gets 503.",
     )
 
 

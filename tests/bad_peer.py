@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import ssl
 import threading
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 LARGE_BYTES: Final = 32 << 20
 LARGE_PIECE: Final = bytes(range(256)) * 256
@@ -27,12 +28,21 @@ ENDS: Final = frozenset({"until-the-end", "no-http", "dies", "dies-in-body", "di
 TRICKLE_SECONDS: Final = 0.05
 
 
+def _digest(lines: IO[bytes], length: int) -> str:
+    found, left = hashlib.sha256(), length
+    while left and (piece := lines.read(min(left, len(LARGE_PIECE)))):
+        found.update(piece)
+        left -= len(piece)
+    return found.hexdigest()
+
+
 class BadPeer:
     """The server; ends with its block.
 
     Attributes:
         asked: The first lines of the requests that came, in their order.
         requests: The requests that came, bytes up to the end of their headers.
+        digests: SHA-256 of the bodies that came with them.
         connections: How many connections were taken.
         tls: How connections are secured; None is not at all.
     """
@@ -40,6 +50,7 @@ class BadPeer:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.requests: list[bytes] = []
+        self.digests: list[str] = []
         self.connections = 0
         self.tls: ssl.SSLContext | None = None
         self._ended = threading.Event()
@@ -99,14 +110,14 @@ class BadPeer:
                     link.shutdown(socket.SHUT_RDWR)
                     return
 
-    def _request(self, lines: object) -> bytes:
+    def _request(self, lines: IO[bytes]) -> bytes:
         received, length = b"", 0
-        while line := lines.readline():  # type: ignore[attr-defined]
+        while line := lines.readline():
             received += line
             if line.lower().startswith(b"content-length:"):
                 length = int(line.partition(b":")[2])
             if line == b"\r\n":
-                lines.read(length)  # type: ignore[attr-defined]
+                self.digests.append(_digest(lines, length))
                 break
         if received:
             self.requests.append(received)

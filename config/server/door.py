@@ -14,12 +14,12 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import structlog
 
 from config.server.board import Shown
-from config.server.bodies import Bodies, BodyRules, UnreadInput
+from config.server.bodies import Bodies, BodyRules, UnreadInput, Whole
 from config.server.environ import Environ, environ_of
 
 log = structlog.get_logger(__name__)
@@ -47,6 +47,7 @@ class DoorRules:
         most_of_kind: Those of one kind that run at once.
         kind_of: The kind of a path; few kinds, since each has a queue.
         limit_bytes: Longest body of a path.
+        hands_on: Whether bodies of a path are handed on as they are: large ones lie in files.
         refuses_unread: Whether the application refuses bodies by their head, on a path.
         is_question: Whether a path answers questions that take long.
         bodies: How bodies may come.
@@ -56,6 +57,7 @@ class DoorRules:
     most_of_kind: int
     kind_of: Callable[[str], str]
     limit_bytes: Callable[[str], int]
+    hands_on: Callable[[str], bool]
     refuses_unread: Callable[[str], bool]
     is_question: Callable[[str], bool]
     bodies: BodyRules
@@ -104,12 +106,17 @@ class _Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A request whose body is there."""
+    """A request whose body is there.
+
+    Attributes:
+        file: Has the body, if memory has not.
+    """
 
     proto: Any  # granian's, without types
     environ: Environ
     body_bytes: int
     kind: str
+    file: IO[bytes] | None = None
 
 
 class _Threads:
@@ -221,24 +228,38 @@ class Door:
         self._run_or_wait(proto, environ, 0)
 
     def _read(self, proto: Any, environ: Environ, length_bytes: int) -> None:  # Any: granian's
-        def complete(body: bytes) -> None:
-            environ["wsgi.input"] = io.BytesIO(body)
-            self._run_or_wait(proto, environ, len(body))
+        def complete(body: Whole) -> None:
+            if isinstance(body, bytes):
+                environ["wsgi.input"] = io.BytesIO(body)
+                self._run_or_wait(proto, environ, len(body))
+            else:
+                environ["wsgi.input"] = environ["headroom.input_file"] = body
+                self._run_or_wait(proto, environ, length_bytes, body)
 
-        self.bodies.read(proto, length_bytes, complete)
+        spools = self._rules.hands_on(environ["PATH_INFO"])
+        self.bodies.read(proto, length_bytes, complete, spools=spools)
 
-    def _run_or_wait(self, proto: Any, environ: Environ, body_bytes: int) -> None:  # Any: granian's
+    def _run_or_wait(
+        self,
+        proto: Any,  # granian's, without types
+        environ: Environ,
+        body_bytes: int,
+        file: IO[bytes] | None = None,
+    ) -> None:
         request = _Request(
             proto=proto,
             environ=environ,
             body_bytes=body_bytes,
             kind=self._rules.kind_of(environ["PATH_INFO"]),
+            file=file,
         )
         running = request if self._threads.take(request) else None
         while running is not None:
             self._run(running.proto, running.environ)
             if running.body_bytes:
                 self.bodies.release(running.body_bytes)
+            if running.file is not None:
+                running.file.close()
             running = self._threads.done(running)
 
     def _is_kept(self, path: str) -> bool:

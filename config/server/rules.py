@@ -37,6 +37,7 @@ def door_rules(threads: int) -> DoorRules:
         most_of_kind=threads,
         kind_of=_kind_of,
         limit_bytes=_limits(),
+        hands_on=_handed_on(),
         refuses_unread=lambda path: path.startswith(FAMILIES),
         is_question=lambda path: path.startswith(QUESTIONS),
         bodies=BodyRules(
@@ -73,6 +74,13 @@ def _limits() -> Callable[[str], int]:
         return next((limit for prefix, limit in larger if path.startswith(prefix)), usual)
 
     return limit_bytes
+
+
+def _handed_on() -> Callable[[str], bool]:
+    """Return what says whether another server may get the bodies of a path as they are."""
+    if not settings.HEADROOM.gateway.upstream_url:
+        return lambda _: False
+    return lambda path: path.startswith("/placement/")
 
 
 def readiness_checks() -> tuple[bool, dict[str, Any]]:  # Any: JSON

@@ -17,6 +17,8 @@ from core.conf import headroom
 
 #: Where the server says what it takes a file as (``config.server.door``).
 FILE_BODY: Final = "headroom.file_body"
+#: Where it puts a body that is not in memory; closed once the request is answered.
+INPUT_FILE: Final = "headroom.input_file"
 MOUNT: Final = "/placement"
 JSON_TYPE: Final = "application/json"
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}

@@ -7,6 +7,8 @@ from io import BytesIO
 from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest
 
+from placement.api.rendering import INPUT_FILE
+
 
 def request_again(request: HttpRequest, body: bytes) -> HttpRequest:
     """Return a request as it came.
@@ -16,4 +18,5 @@ def request_again(request: HttpRequest, body: bytes) -> HttpRequest:
         body: Which was read.
     """
     path = request.path_info.encode().decode("latin-1")
-    return WSGIRequest({**request.META, "PATH_INFO": path, "wsgi.input": BytesIO(body)})
+    changed = {"PATH_INFO": path, "wsgi.input": BytesIO(body), INPUT_FILE: None}
+    return WSGIRequest({**request.META, **changed})

@@ -130,7 +130,7 @@ class HybridView(ForwardView):
 
     def by_them(self) -> HttpResponse:
         """Return the other side's answer to the same request."""
-        return self._answered(self.http_request)
+        return self._answered(self.http_request, self.body)
 
     def ask(self, method: str, target: str, minor: int, body: bytes = b"") -> UpstreamAnswer:
         """Ask the other side something else by the client's token."""

@@ -1,7 +1,8 @@
 """The client of the other Placement (spec placement, 8.7).
 
-It hands on bytes: neither bodies nor queries are read. A request ends at its deadline, however the
-other side behaves, and what has no answer is told as 502, 503 or 504.
+It hands on bytes: neither bodies nor queries are read, and a body in a file goes out in pieces. A
+request ends at its deadline, however the other side behaves, and what has no answer is told as 502,
+503 or 504.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ log = structlog.get_logger(__name__)
 #: Methods that may be sent twice: they change nothing.
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 PIECE_BYTES: Final = 1 << 20
+#: Of a request.
+Body = bytes | IO[bytes]
 PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -129,7 +132,7 @@ class Upstream:
         target: str,
         *,
         headers: Sequence[Header],
-        body: bytes = b"",
+        body: Body = b"",
         until: float = math.inf,
         spools: bool = False,
     ) -> UpstreamAnswer:
@@ -142,7 +145,7 @@ class Upstream:
             method: Of the request.
             target: Path below its root, with its query, quoted; begins with a slash.
             headers: As they go on; ``Host`` is said here.
-            body: The bytes.
+            body: The bytes, or a file that has them; the headers say how many.
             until: Monotonic seconds when it ends though it had more time.
             spools: Whether a large body goes to a file instead of memory.
 
@@ -186,7 +189,7 @@ class Upstream:
         method: str,
         target: str,
         headers: Sequence[Header],
-        body: bytes,
+        body: Body,
         taking: tuple[float, bool],
     ) -> UpstreamAnswer:
         link = self._usable_link()
@@ -205,7 +208,7 @@ class Upstream:
         method: str,
         target: str,
         headers: Sequence[Header],
-        body: bytes,
+        body: Body,
         taking: tuple[float, bool],
     ) -> UpstreamAnswer:
         deadline, spools = taking
@@ -218,6 +221,8 @@ class Upstream:
             link.putheader("Host", self._authority)
             for name, text in headers:
                 link.putheader(name, text)
+            if not isinstance(body, bytes):
+                body.seek(0)  # it may be the second try
             link.endheaders(body or None)
             with link.getresponse() as response:
                 answer = _whole(response, self._options.most_answer_bytes, spools=spools)

@@ -17,12 +17,12 @@ from journal.bodies import unparsed_body_of
 from placement import metrics
 from placement.api.base import PlacementView
 from placement.api.errors import as_placement_error
-from placement.api.rendering import FILE_BODY, MOUNT, absolute_url
+from placement.api.rendering import FILE_BODY, INPUT_FILE, MOUNT, absolute_url
 from placement.domain.errors import PlacementError, UpstreamFailed
 from placement.gateway.current import current_upstream
 from placement.gateway.headers import Header, answer_headers, request_headers
 from placement.gateway.modes import Mode
-from placement.gateway.upstream import UpstreamAnswer
+from placement.gateway.upstream import Body, UpstreamAnswer
 
 log = structlog.get_logger(__name__)
 
@@ -65,8 +65,17 @@ class ForwardView(PlacementView):
         """
         del items
         request = self.http_request
-        self.body = unparsed_body_of(request, limit_mib=headroom().placement.max_body_mib)
-        return self._never_broken(lambda: self._answered(request))
+        body = self._body_of(request)
+        return self._never_broken(lambda: self._answered(request, body))
+
+    def _body_of(self, request: HttpRequest) -> Body:
+        """Return the body as it goes on; of one in a file the log may show the beginning."""
+        file: IO[bytes] | None = request.META.get(INPUT_FILE)
+        if file is None:
+            self.body = unparsed_body_of(request, limit_mib=headroom().placement.max_body_mib)
+            return self.body
+        self.body = file.read(headroom().placement.max_body_log_kib << 10)
+        return file
 
     def _never_broken(self, work: Callable[[], HttpResponse]) -> HttpResponse:
         """Return what work returns; what nobody expected is told as a failure of the other side."""
@@ -80,12 +89,12 @@ class ForwardView(PlacementView):
                 raise told from error
             raise UpstreamFailed(told.message) from error
 
-    def _answered(self, request: HttpRequest) -> HttpResponse:
+    def _answered(self, request: HttpRequest, body: Body) -> HttpResponse:
         answer = self.asked(
             str(request.method),
             target_of(request),
             request_headers(request.META),
-            self.body,
+            body,
             spools=self.hands_on and FILE_BODY in request.META,
         )
         return response_of(answer, request)
@@ -95,7 +104,7 @@ class ForwardView(PlacementView):
         method: str,
         target: str,
         headers: Sequence[Header],
-        body: bytes = b"",
+        body: Body = b"",
         until: float = math.inf,
         *,
         spools: bool = False,

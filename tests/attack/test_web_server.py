@@ -152,13 +152,16 @@ def test_bodies_beyond_the_memory_for_them_are_refused_oldest_first(
     web = WebServer(directory=tmp_path, overrides=overrides)
     web.start()
     try:
-        with connected(web) as oldest:
-            oldest.sendall(head(CHANGE, "Content-Length: 600000", "Expect: 100-continue"))
-            assert oldest.recv(64).startswith(b"HTTP/1.1 100 ")  # its body is awaited by now
-            oldest.sendall(b" " * 300_000)
-            with slow_clients(web, 4, length=600_000):
-                assert answer_of(oldest).startswith(b"HTTP/1.1 503 ")
-                assert web.send("GET", "/placement").status == 200
+        with contextlib.ExitStack() as held:
+            links = []
+            for _ in range(5):
+                links.append(held.enter_context(connected(web)))
+                links[-1].sendall(head(CHANGE, "Content-Length: 600000", "Expect: 100-continue"))
+                assert links[-1].recv(64).startswith(b"HTTP/1.1 100 ")  # its body is awaited by now
+            for link in links:
+                link.sendall(b" " * 300_000)
+            assert answer_of(links[0]).startswith(b"HTTP/1.1 503 ")
+            assert web.send("GET", "/placement").status == 200
     finally:
         web.end()
 

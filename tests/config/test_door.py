@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import math
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -16,6 +18,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from config.launcher.processes import wait_until
+from config.server import bodies
 from config.server.board import Board, Shown
 from config.server.bodies import BodyRules
 from config.server.door import FILE_SECONDS, LATE_SECONDS, Door, DoorRules
@@ -25,10 +28,11 @@ RULES = DoorRules(
     most_running=2,
     most_of_kind=1,
     kind_of=lambda path: path.partition("/")[2].partition("/")[0],
-    limit_bytes=lambda _path: 1 << 20,
+    limit_bytes=lambda _path: 1 << 30,
+    hands_on=lambda path: path.startswith("/on/"),
     refuses_unread=lambda _path: False,
     is_question=lambda path: path == "/question",
-    bodies=BodyRules(grace_seconds=1, bytes_per_second=1, most_bytes=1 << 20),
+    bodies=BodyRules(grace_seconds=1, bytes_per_second=1, most_bytes=8 << 20),
 )
 
 
@@ -46,6 +50,25 @@ class Answers:
     def response_file(self, status: int, headers: list[tuple[str, str]], file: str) -> None:
         del headers
         self.files.append((status, file))
+
+
+class Sending(Answers):
+    """Granian's side of a request whose body comes when the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited: Future[bytes] | None = None
+
+    def __aiter__(self) -> None:
+        """As granian has it: nothing comes of it."""
+
+    def __anext__(self) -> Future[bytes]:
+        self.awaited = Future()
+        return self.awaited
+
+    def comes(self, block: bytes) -> None:
+        assert self.awaited is not None
+        self.awaited.set_result(block)
 
 
 def watcher(**fields: Any) -> Any:  # Any: granian's, without types
@@ -147,6 +170,96 @@ def test_one_kind_never_has_all_threads_and_runs_in_its_order() -> None:
         stuck.result(PATIENCE_SECONDS)
     assert order == ["/a/stuck", "/b/other", "/a/first", "/a/second"]
     assert next(board.rows()).running == 0
+
+
+MIB = 1 << 20
+
+
+def begun(door: Door, path: str, length: int) -> Sending:
+    """Have a client announce a body."""
+    asked = watcher(path=path, method="PUT", headers={"content-length": str(length)})
+    asked.proto = Sending()
+    door(asked)
+    return asked.proto  # type: ignore[no-any-return]
+
+
+def reading_door() -> tuple[Door, list[tuple[Any, bytes]]]:
+    """Return a door whose application reads bodies, and what it read."""
+    seen: list[tuple[Any, bytes]] = []
+
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        seen.append((environ.get("headroom.input_file"), environ["wsgi.input"].read()))
+        start("200 OK", [])
+        return [b"fine"]
+
+    return door_of(application)[0], seen
+
+
+@pytest.mark.parametrize(
+    ("path", "mib", "is_file"), [("/on/x", 3, True), ("/on/x", 1, False), ("/x", 3, False)]
+)
+def test_large_body_that_is_handed_on_comes_in_a_file(path: str, mib: int, is_file: bool) -> None:
+    door, seen = reading_door()
+    client = begun(door, path, mib * MIB)
+    for number in range(mib):
+        client.comes(bytes([number]) * MIB)
+
+    ((file, body),) = seen
+    assert client.told == [(200, b"fine")]
+    assert body == b"".join(bytes([number]) * MIB for number in range(mib))
+    assert (file is not None) == is_file
+    assert file is None or file.closed
+    assert door.bodies.held_bytes == 0
+
+
+def test_file_of_a_body_that_ends_early_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: list[IO[bytes]] = []
+
+    def made(**options: Any) -> IO[bytes]:
+        files.append(TemporaryFile(**options))  # noqa: SIM115 - closed by the door
+        return files[-1]
+
+    monkeypatch.setattr(bodies, "TemporaryFile", made)
+    door, seen = reading_door()
+    for ending in (lambda one: one.comes(b""), lambda _: door.bodies.give_up_slow(math.inf)):
+        client = begun(door, "/on/x", 3 * MIB)
+        client.comes(b"x" * MIB)
+        ending(client)
+        assert files[-1].closed
+        assert door.bodies.held_bytes == 0
+    assert (len(files), seen) == (2, [])
+
+
+def test_body_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError("No space left on device")
+
+    monkeypatch.setattr(bodies, "TemporaryFile", lambda **_: Full())
+    door, seen = reading_door()
+    client = begun(door, "/on/x", 3 * MIB)
+    with capture_logs() as logged:
+        client.comes(b"x" * MIB)
+
+    assert ([status for status, _ in client.told], seen) == ([503], [])
+    assert [line["event"] for line in logged] == ["request_body_not_written"]
+    assert door.bodies.held_bytes == 0
+
+
+def test_bodies_beyond_the_room_for_them_are_refused_oldest_first() -> None:
+    door, seen = reading_door()
+    clients = [begun(door, path, 6 * MIB) for path in ("/x", "/on/x", "/x", "/on/x")]
+    for client in clients:
+        client.comes(b"x" * (3 * MIB))
+
+    assert [[status for status, _ in client.told] for client in clients] == [[503], [503], [], []]
+    clients[2].comes(b"x" * (2 * MIB))
+    assert door.bodies.held_bytes == 8 * MIB
+    clients[3].comes(b"x" * (3 * MIB))  # whole, but too much: the oldest that is not goes
+    assert [status for status, _ in clients[2].told] == [503]
+    assert clients[3].told == [(200, b"fine")]
+    assert [len(body) for _, body in seen] == [6 * MIB]
+    assert door.bodies.held_bytes == 0
 
 
 def test_request_that_cannot_be_read_is_answered_and_logged() -> None:

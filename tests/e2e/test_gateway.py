@@ -5,6 +5,7 @@ The peer runs below the same path as ours, so that the links in its answers are 
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
 MOUNT = "/placement"
 REQUEST_SECONDS = 60.0
+LARGE_BODY_BYTES = 64 << 20
 OF_ONE_ANSWER = {"date", "x-openstack-request-id", "last-modified"}
 PROVIDER, CHILD, CONSUMER, OTHER = (str(uuid4()) for _ in range(4))
 AGGREGATE = str(uuid4())
@@ -286,6 +288,7 @@ def gateway(
     """A gateway before the peer that misbehaves."""
     del django_db_setup
     overrides = upstream_at(broken.port, timeout_seconds="10", most_failures="1000")
+    overrides["HEADROOM_PLACEMENT__MAX_BODY_MIB"] = str(LARGE_BODY_BYTES >> 20)
     server = WebServer(
         directory=tmp_path_factory.mktemp("gateway"), overrides={**OPEN, **overrides}
     )
@@ -331,6 +334,31 @@ def test_a_large_answer_is_not_held_in_memory(gateway: WebServer) -> None:
         assert len(client.send("GET", "/traits/large").body) == LARGE_BYTES
     grown = {pid: now - before.get(pid, now) for pid, now in most_memory(gateway).items()}
     assert max(grown.values()) < LARGE_BYTES // 2
+
+
+def test_a_large_body_arrives_whole_and_is_not_held_in_memory(
+    gateway: WebServer, broken: BadPeer
+) -> None:
+    client = Client(gateway.port)
+    assert client.send("PUT", "/traits/fine", LARGE_PIECE).body == b"ok"
+    before = most_memory(gateway)
+    body = LARGE_PIECE * (LARGE_BODY_BYTES // len(LARGE_PIECE))
+    for _ in range(2):
+        assert client.send("PUT", "/traits/fine", body).body == b"ok"
+    assert broken.digests[-2:] == [hashlib.sha256(body).hexdigest()] * 2
+    grown = {pid: now - before.get(pid, now) for pid, now in most_memory(gateway).items()}
+    assert max(grown.values()) < LARGE_BODY_BYTES // 3
+
+
+def test_a_large_body_whose_answer_is_lost_is_sent_again_only_if_it_writes_nothing(
+    gateway: WebServer, broken: BadPeer
+) -> None:
+    body = LARGE_PIECE * 32
+    sent = len(broken.digests)
+    for method, times in (("PUT", 1), ("GET", 2)):
+        assert Client(gateway.port).send(method, "/traits/dies", body).status == 502
+        came, sent = broken.digests[sent:], len(broken.digests)
+        assert came == [hashlib.sha256(body).hexdigest()] * times, method
 
 
 def most_memory(web: WebServer) -> dict[int, int]:
