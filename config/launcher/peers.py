@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.launcher.environment import ensure_own_environment
-from config.launcher.places import Checkout, locked
+from config.launcher.places import Checkout, locked, this_checkout
 from config.launcher.processes import Child, start_child
 
 REQUIREMENTS = "requirements-placement-peer.txt"
@@ -88,7 +88,7 @@ def start_reference(
     policy_file: str = "",
     enforces_new_defaults: bool = False,
 ) -> Child:
-    """Start the reference on a port of this machine; it makes its tables first.
+    """Start the reference on a port of this machine; its tables are made before it answers.
 
     Args:
         peer: Its environment.
@@ -107,9 +107,12 @@ def start_reference(
         database_url, policy_file=policy_file, enforces_new_defaults=enforces_new_defaults
     )
     (directory / "placement.conf").write_text(config, encoding="utf-8")
-    sync = [str(peer.directory / "bin" / "placement-manage"), "--config-dir", str(directory)]
     env = {**environ, "OS_PLACEMENT_CONFIG_DIR": str(directory), "PYTHONWARNINGS": "ignore"}
-    subprocess.run([*sync, "db", "sync"], env=env, cwd=directory, check=True, capture_output=True)
+    if workers > 1:  # one makes them at its start; several would at the same time
+        sync = [str(peer.directory / "bin" / "placement-manage"), "--config-dir", str(directory)]
+        subprocess.run(
+            [*sync, "db", "sync"], env=env, cwd=directory, check=True, capture_output=True
+        )
     command = [str(peer.python), "-m", "granian", "--interface", "wsgi", "--host", ADDRESS]
     command += ["--port", str(port), "--workers", str(workers), "--no-ws"]
     command += ["--blocking-threads", str(threads), "placement.wsgi.api:application"]
@@ -122,3 +125,7 @@ def start_reference(
         cwd=directory,
         death_signal=signal.SIGTERM,  # its workers would outlive it otherwise
     )
+
+
+if __name__ == "__main__":
+    ensure_peer(this_checkout())

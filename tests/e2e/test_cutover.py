@@ -60,7 +60,11 @@ def webs(
 ) -> Iterator[list[WebServer]]:
     """Two web servers on one database."""
     del transactional_db
-    overrides = {**OPEN, **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS))}
+    overrides = {
+        **OPEN,
+        "GRANIAN_WORKERS": "1",
+        **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS)),
+    }
     servers = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -115,6 +115,7 @@ def web(
 
 def upstream_at(port: int, **more: str) -> dict[str, str]:
     return {
+        "GRANIAN_WORKERS": "1",
         "HEADROOM_GATEWAY__UPSTREAM_URL": f"http://{ADDRESS}:{port}{MOUNT}",
         **{f"HEADROOM_GATEWAY__{name.upper()}": text for name, text in more.items()},
     }

@@ -31,6 +31,8 @@ from tests.placement.rows import make_provider
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
+#: Whatever is checked here, one process answers.
+ALONE = {"GRANIAN_WORKERS": "1"}
 MODES = ("passthrough", "hybrid", "local")
 ALL_ROLES = "X-Roles: admin,service"
 Line = dict[str, Any]
@@ -51,7 +53,7 @@ def gateway(
 ) -> Iterator[WebServer]:
     del transactional_db
     more = upstream.settings(allow_mode_override="true")
-    server = WebServer(directory=tmp_path, overrides={**OPEN, **more})
+    server = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE, **more})
     server.start()
     yield server
     server.end()
@@ -61,7 +63,7 @@ def gateway(
 def alone(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     """A server without another Placement."""
     del transactional_db
-    server = WebServer(directory=tmp_path, overrides=OPEN)
+    server = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE})
     server.start()
     yield server
     server.end()
