@@ -59,6 +59,7 @@ class ReservationPage:
         last_id: What the next poll asks from.
         caught_up: Whether there was no more.
         timeline: When it changed, numbers may have been taken back.
+        deployed: Ids of those that the agent said to have made; it may have lost its own record.
     """
 
     reservations: tuple[Mapping[str, object], ...]
@@ -66,6 +67,7 @@ class ReservationPage:
     caught_up: bool
     fence_epoch: int
     timeline: str
+    deployed: tuple[str, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return what is answered; ``X-Last-Id`` has ``last_id`` as well."""
@@ -75,6 +77,7 @@ class ReservationPage:
             "caught_up": self.caught_up,
             "fence_epoch": self.fence_epoch,
             "timeline": self.timeline,
+            "deployed": list(self.deployed),
         }
 
 
@@ -126,6 +129,7 @@ def read_page(agent_pk: int, query: PollQuery) -> ReservationPage:
         caught_up=caught_up,
         fence_epoch=found[0].now_epoch,
         timeline=str(found[0].now_timeline),
+        deployed=tuple(row.gwid for row in listed if row.state == WorkloadState.DEPLOYED),
     )
 
 

@@ -279,7 +279,7 @@ def _refused(program: str, error: Exception, code: int) -> int:
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, prog=program)
     discover = commands.add_parser("discover", help="what this host has and gives away")
     discover.add_argument("--json", action="store_true", help="the whole report")
     enrol = commands.add_parser("enrol", help="become known to Headroom")

@@ -153,7 +153,13 @@ class Headroom:
             "caught_up": caught_up,
             "fence_epoch": self.epoch,
             "timeline": self.timeline,
+            "deployed": [row.id for row in rows[:limit] if self.is_deployed(row)],
         }
+
+    def is_deployed(self, row: Reservation) -> bool:
+        """Return whether the last that was told of an attempt is that it was made."""
+        said = [state for state, attempt in self.said(row.id) if attempt == row.attempt]
+        return not row.to_delete and said[-1:] == ["ok"]
 
     def after(self, number: int) -> list[Reservation]:
         rows = [row for row in self.rows.values() if row.seq > number]

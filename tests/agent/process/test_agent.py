@@ -132,7 +132,7 @@ def test_a_database_that_was_restored_removes_nothing(
             headroom.lock.notify_all()
         until(lambda: agent.parts.store.resyncs == 1 and not agent.parts.store.is_resyncing)
         agent.engine.request_cleanup()
-        headroom.assign("9-1")
+        headroom.assign("9-1", user_id="another")
         until(lambda: headroom.said("9-1") == [("ok", 1)])
     assert len(list(run.files.folder.iterdir())) == 6
     assert len(agent.parts.store.rows()) == 6

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from headroom_host_agent.process.observer import Observer, instances_digest
 from headroom_host_agent.process.orders import Orders
-from headroom_host_agent.provision.engine import Usage
+from headroom_host_agent.provision.options import Usage
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.resources.facts import InstanceAllocation
 from headroom_host_agent.server.client import RefusedError, Request, ServerError

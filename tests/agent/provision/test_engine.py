@@ -20,6 +20,7 @@ from headroom_host_agent.provision.wire import EPOCH, Reservation
 
 from config.launcher.places import this_checkout
 from tests.agent.provision.workshop import GIB, NOW, Once, Workshop, reservation
+from tests.agent.resources.hosts import Told, manager, vm
 
 PATIENCE_SECONDS = 30
 
@@ -508,3 +509,41 @@ def test_a_kill_at_any_line_neither_loses_nor_doubles(tmp_path: Path) -> None:
 
     assert said.returncode == 0, said.stderr
     assert int(said.stdout) > 100
+
+
+def test_a_lost_store_makes_nothing_twice_under_whatever_name(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.run(reservation("1-1"), reservation("2-1", reference="1-1"))
+    assert shop.made() == ["1-1"]
+    (tmp_path / "agent.sqlite").unlink()
+
+    again = Workshop(tmp_path)
+    again.store.take_page([reservation("2-1", reference="1-1")], cursor=1, made={"2-1"})
+    again.run()
+    assert again.made() == ["1-1"]
+    assert again.says() == [("2-1:1:result", "ok", "")]
+
+    (tmp_path / "agent.sqlite").unlink()
+    last = Workshop(tmp_path)
+    last.store.take_page([reservation("2-1", reference="1-1", to_delete=True)], cursor=1)
+    last.run()
+    assert last.made() == []
+    assert last.says() == [("2-1:1:deleted", "deleted", "")]
+
+
+def test_what_is_made_is_not_held_against_the_vms_that_fill_it(tmp_path: Path) -> None:
+    full = Told([vm(memory_bytes=60 * GIB)])
+    facts = {"resources": {"memory": 60 * GIB}}
+    shop = Workshop(tmp_path, manager=manager(tmp_path, full))
+    shop.store.take_page([reservation("1-1", "accounting", **facts)], cursor=1, made={"1-1"})
+    shop.store.take_page([reservation("2-1", "accounting", resources={"memory": GIB})], cursor=2)
+
+    shop.run()
+
+    assert [(key, state) for key, state, _ in shop.says()] == [
+        ("1-1:1:result", "ok"),
+        ("2-1:1:result", "ok"),
+    ]
+    shop.run(reservation("3-1", "accounting", seq=3, resources={"disk": 1, "memory": 5 * GIB}))
+    ((_, state, _),) = shop.says()
+    assert state == "error"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -261,3 +262,108 @@ def test_end_of_a_reservation_that_never_began_or_failed(store: SqliteStore) -> 
     store.take_page([reservation("2-1", duration_ns=1)], cursor=1)
 
     assert [one.id for one in store.get_expired(NOW + timedelta(days=1))] == ["2-1"]
+
+
+def test_numbers_of_another_history_count_though_they_are_lower(store: SqliteStore) -> None:
+    one = deployed(store)  # number 5, attempt 1
+    store.take_page([replace(one, seq=9, attempt=3)], cursor=9)
+    store.finish(replace(one, seq=9, attempt=3, result=OK), [])
+    store.begin_resync(ends_history=True)
+    assert store.row("1-1").is_forgotten
+
+    store.take_page([replace(one, seq=2, attempt=1)], cursor=2, resyncs=store.resyncs)
+
+    row = store.row("1-1")
+    assert (row.reservation.seq, row.reservation.attempt) == (2, 1)
+    assert (row.state, row.reservation.result) == (State.DEPLOYED, OK)
+    assert not row.is_forgotten
+
+
+def test_what_is_made_stays_so_while_another_attempt_waits(store: SqliteStore) -> None:
+    one = deployed(store)
+    store.take_page([replace(one, seq=6, attempt=2)], cursor=6)
+    row = store.row("1-1")
+    assert (row.state, row.made) == (State.QUEUED, True)
+    assert store.begin(row.reservation, runs_as="1-1")
+    assert store.row("1-1").made
+    store.finish(replace(row.reservation, result=replace(OK, state=ResultState.ERROR)), [])
+    assert not store.row("1-1").made
+
+
+def test_a_boot_takes_what_does_not_outlast_it(store: SqliteStore) -> None:
+    one = deployed(store)
+    store.boot("a", persistent=())
+    store.take_page([replace(one, seq=6, attempt=2)], cursor=6)
+    assert store.boot("b", persistent=())
+    row = store.row("1-1")
+    assert (row.state, row.begun, row.made) == (State.QUEUED, True, False)
+
+
+def test_a_store_that_begins_takes_the_servers_word_for_what_is_made(store: SqliteStore) -> None:
+    page = [
+        reservation("1-1", seq=1),
+        reservation("2-1", seq=2),
+        reservation("3-1", seq=3, to_delete=True),
+    ]
+    assert store.is_resyncing  # all is compared before anything is begun
+    store.take_page(page, cursor=3, made={"1-1"})
+    rows = {row.reservation.id: (row.begun, row.made) for row in store.rows()}
+    # What is to be removed may have been made by who had the store before.
+    assert rows == {"1-1": (True, True), "2-1": (False, False), "3-1": (True, False)}
+
+
+AMOUNTS = st.sampled_from([{}, {"cpu": 1}, {"cpu": 2}])
+WANTED = st.tuples(
+    st.integers(1, 4), st.sampled_from(["a", "b"]), AMOUNTS, st.sampled_from(["file", "disk"])
+)
+
+
+@settings(max_examples=60)  # each writes a file through to the disk
+@given(
+    made=st.lists(WANTED, max_size=5),
+    wanted=st.lists(WANTED, max_size=5),
+    is_early=st.booleans(),
+)
+def test_what_is_forgotten_serves_whoever_wants_the_same_and_no_other(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[tuple[int, str, dict[str, int], str]],
+    wanted: list[tuple[int, str, dict[str, int], str]],
+    is_early: bool,
+) -> None:
+    store = SqliteStore(tmp_path_factory.mktemp("heirs") / "agent.sqlite")
+    store.end_resync(resyncs=0)
+    for number, (slot, user, resources, kind) in enumerate(made):
+        name = f"{slot}-{number}"
+        facts = {"user_id": user, "resources": resources, "seq": number}
+        store.add(reservation(name, kind, result=OK, **facts))
+        store.intend(Artifact(name=name, kind=kind, reservation_id=name))
+    store.begin_resync(ends_history=True)
+    page = [
+        reservation(f"{slot}-{number + 100}", kind, user_id=user, resources=resources, seq=number)
+        for number, (slot, user, resources, kind) in enumerate(wanted)
+    ]
+    if is_early:
+        store.take_page(page, cursor=9, resyncs=store.resyncs)
+    assert store.end_resync(resyncs=store.resyncs)
+    if not is_early:
+        store.take_page(page, cursor=9)
+
+    rows = store.rows()
+    served = {row.reservation.id: row for row in rows if row.state == State.DEPLOYED}
+    heirs = [row for row in served.values() if row.runs_as != row.reservation.id]
+    alike = Counter((user, str(resources), kind) for _, user, resources, kind in made)
+    asked = Counter((user, str(resources), kind) for _, user, resources, kind in wanted)
+    # As many as can be served are; nothing that is on the host is lost or given twice.
+    assert len(heirs) == (alike & asked).total()
+    assert len(rows) == len(made) + len(wanted) - len(heirs)
+    assert sorted(row.runs_as for row in served.values()) == sorted(
+        f"{slot}-{number}" for number, (slot, *_) in enumerate(made)
+    )
+    for row in served.values():
+        known = made[int(row.runs_as.split("-")[1])]
+        assert (row.reservation.user_id, dict(row.reservation.resources)) == known[1:3]
+        assert row.reservation.type == known[3]
+        assert row.reservation.result.state == ResultState.OK
+    owners = {artifact.name: artifact.reservation_id for artifact in store.artifacts()}
+    assert owners == {row.runs_as: row.reservation.id for row in served.values()}
+    store.close()

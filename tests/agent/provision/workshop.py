@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from headroom_host_agent.provision.engine import Engine, EngineOptions
+from headroom_host_agent.provision.engine import Engine
+from headroom_host_agent.provision.options import EngineOptions
 from headroom_host_agent.provision.provisioners import Accounting, HostContext, ProvisionError
 from headroom_host_agent.provision.signing.v2 import canonical_json
 from headroom_host_agent.provision.sources import LAST, Emit, Job, Source

@@ -36,8 +36,8 @@ MAIN = "import sys; from headroom_host_agent.cli import main; sys.exit(main())"
 class Host:
     """A host with an agent that is started as often as wanted."""
 
-    def __init__(self, root: Path, url: str) -> None:
-        self.root = host_tree(root)
+    def __init__(self, root: Path, url: str, *, main: str = MAIN) -> None:
+        self.root, self._main = host_tree(root), main
         self.processes: list[subprocess.Popen[str]] = []
         self.environment = {
             "PYTHONPATH": str(this_checkout().root / "clients/agent"),
@@ -48,7 +48,7 @@ class Host:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
-            [sys.executable, "-c", MAIN, *arguments, "--sysroot", str(self.root)],
+            [sys.executable, "-c", self._main, *arguments, "--sysroot", str(self.root)],
             env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

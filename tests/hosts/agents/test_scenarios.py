@@ -204,7 +204,7 @@ def test_a_restored_database_removes_nothing_of_what_it_forgot(host: Host, role:
     HostAgent.objects.update(change_seq=0)
     renew_timelines(actor=ANN, request_id="r")
 
-    later = make_workload(6, cpus=1, memory_bytes=1 << 30)
+    later = make_workload(6, cpus=1, memory_bytes=2 << 30)
     until(lambda: state_of(later) == "deployed", "nothing is made after the restoration")
     wait_until("up")
     running.send_signal(signal.SIGTERM)

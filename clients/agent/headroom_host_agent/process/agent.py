@@ -22,9 +22,10 @@ from headroom_host_agent.process.poller import RestPoller
 from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.process.teller import RestFeedback, written
-from headroom_host_agent.provision.engine import Engine, EngineOptions, Usage
+from headroom_host_agent.provision.engine import Engine
 from headroom_host_agent.provision.feedback import Sender
 from headroom_host_agent.provision.janitor import Answer, Host, Report, cleanup_resources
+from headroom_host_agent.provision.options import EngineOptions, Usage
 from headroom_host_agent.provision.provisioners import HostContext, Provisioner, ProvisionError
 from headroom_host_agent.provision.sources import (
     CombinedSource,
@@ -247,13 +248,21 @@ class Agent:
         )
 
     def _may_begin(self, reservation: Reservation) -> bool:
-        """Return whether the lease runs, and the server asked for it in this epoch."""
-        row = self.parts.store.find(reservation.id)
-        if row is None or row.reservation.fence_epoch < self.parts.enrolled.identity.fence_epoch:
+        """Return whether the lease runs, and the server asked for it in this epoch and history.
+
+        While all is compared nothing is begun: what is asked for may be here under another id.
+        """
+        store = self.parts.store
+        row = store.find(reservation.id)
+        if row is None or row.is_forgotten or store.is_resyncing:
             return False
-        return self.heart.holds_lease()
+        epoch = self.parts.enrolled.identity.fence_epoch
+        return row.reservation.fence_epoch >= epoch and self.heart.holds_lease()
 
     def _may_remove(self) -> bool:
+        """Return whether the lease runs or need not, and all that there is was compared."""
+        if self.parts.store.is_resyncing:
+            return False  # what is to stay may not be known yet
         is_held = self.parts.settings.on_lease_loss is LeaseLoss.HOLD
         return not is_held or self.heart.holds_lease()
 
@@ -293,8 +302,9 @@ class Agent:
         self.parts.store.begin_resync()
         self.parts.client.cut()
 
-    def _resynced(self) -> None:
+    def _resynced(self, untold: frozenset[str]) -> None:
         self.heart.beat()
+        self.engine.tell_again(untold)
         self.engine.take_up()
 
     def _watch(self) -> None:
@@ -329,6 +339,7 @@ class Agent:
                 self._lease_lost_at = None
                 self._released.clear()
                 self.engine.take_up()
+                self.observer.look_soon()  # what could not be told before
                 log.info("the lease runs")
             return
         if self._lease_lost_at is None:

@@ -10,8 +10,8 @@ from headroom_host_agent.process.agent import Agent
 from headroom_host_agent.process.control import ControlError, Handler
 from headroom_host_agent.process.metrics import Reading
 from headroom_host_agent.process.rotation import rotate
-from headroom_host_agent.provision.engine import Usage
 from headroom_host_agent.provision.ids import IdError, split_id
+from headroom_host_agent.provision.options import Usage
 from headroom_host_agent.provision.stored import UnknownReservationError
 from headroom_host_agent.server.client import RefusedError, ServerError, agent_version
 
@@ -110,6 +110,11 @@ def status_of(agent: Agent) -> dict[str, object]:
         "lease_seconds": round(agent.heart.lease_seconds(), 1),
         "readiness": dict(agent.readiness),
         "is_resyncing": parts.store.is_resyncing,
+        "forgotten": [
+            {"reservation": row.reservation.id, "type": row.reservation.type}
+            for row in parts.store.rows()
+            if row.is_forgotten
+        ],
         "server_time": None if now is None else now.astimezone(UTC).isoformat(),
         "clock_offset_seconds": parts.client.offset_seconds(),
         "cursor": parts.store.cursor,

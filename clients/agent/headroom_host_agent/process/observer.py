@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from headroom_host_agent.provision.engine import Usage
+from headroom_host_agent.provision.options import Usage
 from headroom_host_agent.provision.signing.v2 import canonical_json
 from headroom_host_agent.resources.facts import InstanceAllocation
 from headroom_host_agent.server.client import Client, RefusedError, Request, ServerError

@@ -42,6 +42,7 @@ class _Told:
     last_id: int
     caught_up: bool
     timeline: str
+    made: frozenset[str]
 
 
 class RestPoller:
@@ -49,7 +50,8 @@ class RestPoller:
 
     Args:
         order: Type -> place in a page.
-        resynced: Called when all was compared, so that the server hears of it at once.
+        resynced: Called when all was compared, so that the server hears of it at once; with the
+            ids of those that the server asks for and does not know as made.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class RestPoller:
         *,
         order: Mapping[str, int] = REFERENCE_ORDER,
         wait_seconds: int = WAIT_SECONDS,
-        resynced: Callable[[], object] = lambda: None,
+        resynced: Callable[[frozenset[str]], object] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._enrolled, self._store = client, enrolled, store
@@ -68,6 +70,7 @@ class RestPoller:
         self._resynced = resynced
         self._resyncs = store.resyncs
         self._seen: set[str] = set()
+        self._made: set[str] = set()
 
     def poll(self, host_id: str, start: int, limit: int) -> Page:
         """Return what the server wants from number ``start`` on, stored.
@@ -79,7 +82,7 @@ class RestPoller:
             EndedError: The server takes nothing more of this agent.
         """
         if self._store.resyncs != self._resyncs:
-            self._resyncs, self._seen = self._store.resyncs, set()
+            self._resyncs, self._seen, self._made = self._store.resyncs, set(), set()
             raise StartAgainError
         began = self._monotonic()
         told = self._ask(host_id, max(0, start - 1), limit)
@@ -87,11 +90,14 @@ class RestPoller:
         if is_other or told.last_id < start - 1:
             log.warning("the server's history is another: all is compared")
             if not is_other:
-                self._store.begin_resync()
+                self._store.begin_resync(ends_history=True)
             raise StartAgainError
         kept = in_order(told.reservations, self._order)
-        if not self._store.take_page(kept, cursor=told.last_id, resyncs=self._resyncs):
+        if not self._store.take_page(
+            kept, cursor=told.last_id, resyncs=self._resyncs, made=told.made
+        ):
             raise StartAgainError
+        self._made |= told.made
         self._seen.update(reservation.id for reservation in kept)
         if told.caught_up and self._store.is_resyncing:
             kept = (*self._compared(), *kept)
@@ -152,7 +158,7 @@ class RestPoller:
             return StartAgainError()
         if error.code == "bad_cursor":
             log.warning("the server does not know our number: all is compared")
-            self._store.begin_resync()
+            self._store.begin_resync(ends_history=True)
             return StartAgainError()
         return RetryablePollError(str(error), after_seconds=error.retry_after_seconds)
 
@@ -173,6 +179,9 @@ class RestPoller:
             last_id=last_id,
             caught_up=answer.get("caught_up") is True,
             timeline=str(answer.get("timeline") or ""),
+            made=frozenset(map(str, made))
+            if isinstance(made := answer.get("deployed"), list)
+            else frozenset(),
         )
 
     def _verified(self, sent: object) -> Reservation:
@@ -199,24 +208,30 @@ class RestPoller:
             RetryablePollError: The server did not answer for one.
             StartAgainError: Another resync began.
         """
-        going = []
+        known, forgotten = [], []
         for row in self._store.rows():
             reservation = row.reservation
             if reservation.id in self._seen:
                 continue
-            answer, _ = self.ask(reservation.id)
+            answer, told = self.ask(reservation.id)
             if answer is Answer.NONE:
                 raise RetryablePollError(f"no word of {reservation.id}")
             if answer is Answer.UNKNOWN:
                 named = f"{reservation.id} of type {reservation.type}"
                 log.error("the server does not know %s: it stays as it is", named)
+                forgotten.append(reservation.id)
+            if answer is Answer.LIVE and told is not None and row.is_forgotten:
+                known.append(told)  # it failed there, or was lost, and has other numbers
             if answer in (Answer.GOING, Answer.GONE):
-                going.append(replace(reservation, to_delete=True))
-        if not self._store.take_page(going, cursor=self._store.cursor, resyncs=self._resyncs):
+                known.append(replace(reservation, to_delete=True))
+        if not self._store.take_page(known, cursor=self._store.cursor, resyncs=self._resyncs):
             raise StartAgainError
-        if not self._store.end_resync(resyncs=self._resyncs):
+        if not self._store.end_resync(resyncs=self._resyncs, forgotten=forgotten):
             raise StartAgainError
-        log.warning("all reservations were compared, %d are to be removed", len(going))
+        going = tuple(one for one in known if one.to_delete)
+        level = logging.WARNING if known or forgotten else logging.INFO
+        log.log(level, "all reservations were compared, %d are to be removed", len(going))
+        untold = frozenset(self._seen - self._made)
         self._seen.clear()
-        self._resynced()
-        return tuple(going)
+        self._resynced(untold)
+        return going

@@ -1,83 +1,34 @@
-"""Turns reservations into something real, and back (spec hosts, B.4, B.5, B.15, B.16)."""
+"""Hands out jobs, one after the other or beside each other (spec hosts, B.4, B.15, B.16).
+
+What a job does is :class:`Maker`'s.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
-from headroom_host_agent.provision.documents import digest_of, result_document
-from headroom_host_agent.provision.provisioners import HostContext, Provisioner, ProvisionError
-from headroom_host_agent.provision.signing.keys import SigningError
-from headroom_host_agent.provision.signing.v2 import canonical_json
-from headroom_host_agent.provision.sources import Job, Source
-from headroom_host_agent.provision.store import SqliteStore
-from headroom_host_agent.provision.stored import Artifact, Message, Row, State
-from headroom_host_agent.provision.units import Units, counter_of, usable_memory_bytes
-from headroom_host_agent.provision.wire import EPOCH, Reservation, Result, ResultState
-from headroom_host_agent.resources.facts import ResourceType
-from headroom_host_agent.resources.manager import Manager
+from headroom_host_agent.provision.documents import digest_of
+from headroom_host_agent.provision.making import Maker
+from headroom_host_agent.provision.options import EngineOptions, Usage
+from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
+from headroom_host_agent.provision.sources import Job
+from headroom_host_agent.provision.stored import Row, State
+from headroom_host_agent.provision.wire import Reservation, ResultState
 
 log = logging.getLogger(__name__)
-JOB_SECONDS = 300.0
 STOP_SECONDS = 30.0
 COUNTER_SECONDS = 2.0
 _REPEAT_SECONDS = 30 * 60.0
 _GRACE_SECONDS = 30.0  # for a job that is told to end, before others go on without it
 _LOOK_SECONDS = 0.1
 _ALIVE_SECONDS = 10.0
-_NETWORKS = ("network", "network_resource")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What runs on the host: units, and how many workloads of each type."""
-
-    units: Units
-    workloads: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    """What an engine works with.
-
-    Attributes:
-        sign: Document of a result -> the message's body.
-        now: Time of the server; None when unknown: nothing ends then.
-        on_usage: Told what runs after each job that went well.
-        cleanup: Called when all known work was handed out, and on request.
-        job_seconds: After which a job is told to end and has failed.
-        may_begin: Whether a reservation may be made now; one that may not stays stored, and is
-            handed out again by ``take_up``.
-        may_remove: Whether what has ended may be removed now.
-        alive: Called by the loop at least every ten seconds, also during a job.
-        on_job: Told type, seconds and whether it went well of each job.
-    """
-
-    host_id: str
-    source: Source
-    store: SqliteStore
-    provisioners: Mapping[str, Provisioner]
-    manager: Manager
-    data_dir: Path
-    sign: Callable[[Mapping[str, object]], bytes]
-    now: Callable[[], datetime | None]
-    on_usage: Callable[[Usage], None] = lambda _: None
-    cleanup: Callable[[], None] = lambda: None
-    job_seconds: float = JOB_SECONDS
-    may_begin: Callable[[Reservation], bool] = lambda _: True
-    may_remove: Callable[[], bool] = lambda: True
-    alive: Callable[[], None] = lambda: None
-    on_job: Callable[[str, float, bool], None] = lambda *_: None
-    monotonic: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +47,7 @@ class Engine:
 
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
+        self._maker = Maker(options)
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._queued: set[tuple[str, int, int, bool]] = set()
         self._work: dict[str, _Work] = {}
@@ -132,22 +84,7 @@ class Engine:
 
     def usage(self) -> Usage:
         """Return what runs, from the store: it cannot drift."""
-        units, workloads, networks = Units(), dict[str, int](), set[str]()
-        for row in self._options.store.rows():
-            if row.state != State.DEPLOYED:
-                continue
-            kind = row.reservation.type
-            provisioner = self._options.provisioners.get(kind)
-            if provisioner is not None:
-                units += provisioner.units(row.reservation)
-            if kind in _NETWORKS:
-                name = f"{row.reservation.user_id}\n{_named(row.reservation)}"
-                if name in networks:
-                    continue
-                networks.add(name)
-            counter = counter_of(kind) or kind
-            workloads[counter] = workloads.get(counter, 0) + 1
-        return Usage(units=units, workloads=workloads)
+        return self._maker.usage()
 
     def counters(
         self, stop: threading.Event, *, interval_seconds: float = COUNTER_SECONDS
@@ -165,7 +102,7 @@ class Engine:
                 left is kept by name.
         """
         with self._alone(reservation.id):
-            self._provision(reservation, threading.Event())
+            self._maker.provision(reservation, threading.Event())
 
     def decommission(self, reservation: Reservation) -> None:
         """Remove what a reservation made; an unknown one is told as deleted.
@@ -174,7 +111,7 @@ class Engine:
             ProvisionError: It cannot be removed now; it is tried again with what has ended.
         """
         with self._alone(reservation.id):
-            self._decommission(reservation, threading.Event(), ())
+            self._maker.decommission(reservation, threading.Event())
 
     def decommission_cached(self, identity: str, reason: str) -> None:
         """Remove a workload that is beyond repair, and tell why.
@@ -183,19 +120,13 @@ class Engine:
             UnknownReservationError: It is not here.
         """
         reservation = self._options.store.get(identity)
-        death = self._message(reservation, ResultState.ERROR, reason, kind="death")
+        death = self._maker.message(reservation, ResultState.ERROR, reason, kind="death")
         with self._alone(identity):
             try:
-                self._decommission(reservation, threading.Event(), (death,))
+                self._maker.decommission(reservation, threading.Event(), (death,))
             except ProvisionError as error:
                 log.warning("%s: %s", identity, error)
                 self._options.store.post(death)
-
-    def _next(self) -> Job | None:
-        while True:
-            self._options.alive()
-            with suppress(queue.Empty):
-                return self._queue.get(timeout=_ALIVE_SECONDS)
 
     def release(self, identity: str, reason: str) -> None:
         """Remove what a reservation made and keep it, failed: it is told as a death.
@@ -206,10 +137,8 @@ class Engine:
         """
         with self._alone(identity):
             row = self._options.store.row(identity)
-            death = self._message(row.reservation, ResultState.ERROR, reason, kind="death")
-            self._remove(row, threading.Event())
-            result = self._result(row.reservation, ResultState.ERROR, reason)
-            self._options.store.finish(replace(row.reservation, result=result), (death,))
+            self._maker.remove(row, threading.Event())
+            self._maker.die(row, reason)
 
     def look_at(self, identity: str) -> bool:
         """Return whether what a reservation made is as it was made.
@@ -227,19 +156,28 @@ class Engine:
             provisioner = self._options.provisioners.get(row.reservation.type)
             if provisioner is None or provisioner.verify(self.context(row), row.reservation):
                 return True
-            reason = "drifted: it is not any more as it was made"
-            death = self._message(row.reservation, ResultState.ERROR, reason, kind="death")
             try:
-                self._remove(row, threading.Event())
+                self._maker.remove(row, threading.Event())
             except ProvisionError as error:
                 log.warning("%s: what is left of it stays: %s", identity, error)
-            result = self._result(row.reservation, ResultState.ERROR, reason)
-            self._options.store.finish(replace(row.reservation, result=result), (death,))
+            self._maker.die(row, "drifted: it is not any more as it was made")
             return False
 
     def context(self, row: Row) -> HostContext:
         """Return what a provisioner may use for a stored reservation."""
-        return self._context(row.runs_as, row.reservation, threading.Event())
+        return self._maker.context(
+            self._maker.runs_as(row.reservation, row), row.reservation, threading.Event()
+        )
+
+    def tell_again(self, identities: Collection[str]) -> None:
+        """Tell the results of reservations that the server knows without one."""
+        self._maker.tell_again(identities)
+
+    def _next(self) -> Job | None:
+        while True:
+            self._options.alive()
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=_ALIVE_SECONDS)
 
     def _read(self, stop: threading.Event, raised: list[Exception]) -> None:
         try:
@@ -280,7 +218,7 @@ class Engine:
     def _start(self, reservation: Reservation) -> _Work | None:
         """Start a job, or queue it behind that of the same artefacts."""
         row = self._options.store.find(reservation.id)
-        key = row.runs_as if row is not None else reservation.reference or reservation.id
+        key = self._maker.runs_as(reservation, row)
         with self._lock:
             if key in self._work:
                 self._work[key].waiting.append(reservation)
@@ -299,7 +237,7 @@ class Engine:
             ProvisionError: A job of it runs.
         """
         row = self._options.store.find(identity)
-        key = row.runs_as if row is not None else identity
+        key = identity if row is None else self._maker.runs_as(row.reservation, row)
         with self._lock:
             if key in self._work:
                 raise ProvisionError("busy", f"a job of {identity} runs")
@@ -372,9 +310,9 @@ class Engine:
         is_well = False
         try:
             if is_going:
-                self._decommission(reservation, cancelled, ())
+                self._maker.decommission(reservation, cancelled)
             else:
-                self._provision(reservation, cancelled)
+                self._maker.provision(reservation, cancelled)
                 self._remember(reservation)
             is_well = True
             self._options.on_usage(self.usage())
@@ -404,200 +342,6 @@ class Engine:
         with self._lock:
             self._handled[_handled_key(reservation)] = self._options.monotonic()
 
-    def _provision(self, reservation: Reservation, cancelled: threading.Event) -> None:
-        store = self._options.store
-        row = store.find(reservation.id)
-        if row is not None and self._is_told(row, reservation):
-            return
-        old = store.find(reservation.reference) if reservation.reference else None
-        if old is not None and old.state in (State.DEPLOYED, State.FAILED):
-            self._migrate(old, reservation)
-            return
-        runs_as = row.runs_as if row is not None else reservation.reference or reservation.id
-        if not store.begin(reservation, runs_as=runs_as):
-            return
-        try:
-            data = self._make(reservation, runs_as, cancelled)
-        except ProvisionError as error:
-            failed = self._result(reservation, ResultState.ERROR, f"{error.code}: {error}")
-            self._finish(reservation, failed)
-            raise
-        self._finish(reservation, self._result(reservation, ResultState.OK, "", data))
-
-    def _is_told(self, row: Row, reservation: Reservation) -> bool:
-        """Tell a stored result again; return whether there was one of this very attempt."""
-        known = row.reservation
-        is_same = row.digest == digest_of(reservation) and known.attempt == reservation.attempt
-        if row.state not in (State.DEPLOYED, State.FAILED) or not is_same:
-            return False
-        if not known.result.is_nil:
-            self._options.store.post(self._told(known, known.result, kind="result"))
-        return True
-
-    def _make(self, reservation: Reservation, runs_as: str, cancelled: threading.Event) -> bytes:
-        """Call the provisioner and return the data of the result.
-
-        Raises:
-            ProvisionError: It cannot be made, or failed and was removed again.
-        """
-        provisioner = self._checked(reservation)
-        context = self._context(runs_as, reservation, cancelled)
-        try:
-            provisioner.check(context, reservation)
-            data = canonical_json(provisioner.provision(context, reservation))
-            self._check_in_time(cancelled)
-        except Exception as error:
-            failure = _as_failure(error)
-            left = self._compensate(provisioner, context, reservation)
-            text = f"{failure}; what it left cannot be removed: {left}" if left else str(failure)
-            raise ProvisionError(failure.code, text) from error
-        return data
-
-    def _check_in_time(self, cancelled: threading.Event) -> None:
-        if cancelled.is_set():
-            seconds = self._options.job_seconds
-            raise ProvisionError("deadline", f"it took longer than {seconds:g} s")
-
-    def _checked(self, reservation: Reservation) -> Provisioner:
-        """Return the provisioner of a reservation that may be made.
-
-        Raises:
-            ProvisionError: It may not.
-        """
-        if reservation.node_id != self._options.host_id:
-            raise ProvisionError("wrong_host", f"it is for the host {reservation.node_id!r}")
-        if reservation.duration_ns <= 0:
-            raise ProvisionError("no_duration", "it has no duration")
-        if reservation.created <= EPOCH:
-            raise ProvisionError("no_creation", "it does not say when it was created")
-        provisioner = self._options.provisioners.get(reservation.type)
-        if provisioner is None:
-            raise ProvisionError("unsupported", f"type not supported: {reservation.type}")
-        self._check_memory(provisioner.units(reservation).mru)
-        return provisioner
-
-    def _check_memory(self, asked_bytes: int) -> None:
-        if asked_bytes <= 0:
-            return
-        total_bytes = self._options.manager.capacity(ResourceType.MEMORY).amount
-        used_bytes = self.usage().units.mru
-        if used_bytes + asked_bytes > usable_memory_bytes(total_bytes):
-            raise ProvisionError("no_memory", "not enough free memory")
-
-    def _compensate(
-        self, provisioner: Provisioner, context: HostContext, reservation: Reservation
-    ) -> str:
-        """Remove what a failure left; return why that is impossible, empty when it is done."""
-        calm = replace(context, cancelled=threading.Event())
-        try:
-            provisioner.decommission(calm, reservation)
-        except Exception as error:
-            log.exception("%s: what it left cannot be removed", reservation.id)
-            return str(_as_failure(error))
-        return ""
-
-    def _migrate(self, old: Row, reservation: Reservation) -> None:
-        """Take over what another reservation made.
-
-        Raises:
-            ProvisionError: It would have to be made anew: its content differs.
-        """
-        former = old.reservation
-        if former.type != reservation.type or (
-            former.data != reservation.data and reservation.type != "network"
-        ):
-            error = ProvisionError("content_differs", f"the content of {former.id} differs")
-            self._finish(reservation, self._result(reservation, ResultState.ERROR, str(error)))
-            raise error
-        result = self._result(
-            reservation, former.result.state, former.result.message, former.result.data
-        )
-        message = self._told(reservation, result, kind="result")
-        self._options.store.migrate(former.id, replace(reservation, result=result), (message,))
-
-    def _decommission(
-        self,
-        reservation: Reservation,
-        cancelled: threading.Event,
-        messages: tuple[Message, ...],
-    ) -> None:
-        store = self._options.store
-        row = store.find(reservation.id)
-        known = reservation if row is None else row.reservation
-        gone = self._message(
-            replace(known, attempt=reservation.attempt, fence_epoch=reservation.fence_epoch),
-            ResultState.DELETED,
-            "",
-            kind="deleted",
-        )
-        if row is not None and row.begun:
-            self._remove(row, cancelled)
-        store.forget(reservation.id, (*messages, gone))
-
-    def _remove(self, row: Row, cancelled: threading.Event) -> None:
-        provisioner = self._options.provisioners.get(row.reservation.type)
-        if provisioner is None:
-            log.error("%s: no provisioner for %s", row.reservation.id, row.reservation.type)
-            return
-        self._options.store.begin_removal(row.reservation.id)
-        context = self._context(row.runs_as, row.reservation, cancelled)
-        try:
-            provisioner.decommission(context, row.reservation)
-        except Exception as error:
-            raise _as_failure(error) from error
-
-    def _context(
-        self, runs_as: str, reservation: Reservation, cancelled: threading.Event
-    ) -> HostContext:
-        def intend(kind: str, name: str) -> None:
-            self._options.store.intend(
-                Artifact(name=name, kind=kind, reservation_id=reservation.id)
-            )
-
-        taken: dict[str, int] = {}
-        others = []
-        for row in self._options.store.rows():
-            if row.state not in (State.QUEUED, State.FAILED) and row.runs_as != runs_as:
-                others.append(row.reservation)
-                for name, amount in row.reservation.resources.items():
-                    taken[name] = taken.get(name, 0) + amount
-        return HostContext(
-            manager=self._options.manager,
-            data_dir=self._options.data_dir,
-            identity=runs_as,
-            taken=taken,
-            intend=intend,
-            others=tuple(others),
-            keep=lambda name, value: self._options.store.set_meta(f"of {name}", value),
-            kept=lambda name: self._options.store.meta(f"of {name}"),
-            cancelled=cancelled,
-        )
-
-    def _finish(self, reservation: Reservation, result: Result) -> None:
-        message = self._told(reservation, result, kind="result")
-        self._options.store.finish(replace(reservation, result=result), (message,))
-
-    def _result(
-        self, reservation: Reservation, state: ResultState, message: str, data: bytes = b"null"
-    ) -> Result:
-        return Result(
-            type=reservation.type,
-            id=reservation.id,
-            created=self._options.now() or reservation.created,
-            state=state,
-            message=message,
-            data=data,
-        )
-
-    def _message(
-        self, reservation: Reservation, state: ResultState, text: str, *, kind: str
-    ) -> Message:
-        return self._told(reservation, self._result(reservation, state, text), kind=kind)
-
-    def _told(self, reservation: Reservation, result: Result, *, kind: str) -> Message:
-        body = self._options.sign(result_document(reservation, result))
-        return Message(key=f"{reservation.id}:{reservation.attempt}:{kind}", body=body)
-
 
 def _key_in_queue(reservation: Reservation) -> tuple[str, int, int, bool]:
     return reservation.id, reservation.attempt, reservation.seq, reservation.to_delete
@@ -605,17 +349,3 @@ def _key_in_queue(reservation: Reservation) -> tuple[str, int, int, bool]:
 
 def _handled_key(reservation: Reservation) -> tuple[str, int, str]:
     return reservation.id, reservation.attempt, digest_of(reservation)
-
-
-def _named(reservation: Reservation) -> str:
-    data = json.loads(reservation.data or b"null")
-    return str(data.get("name", "")) if isinstance(data, dict) else ""
-
-
-def _as_failure(error: Exception) -> ProvisionError:
-    if isinstance(error, ProvisionError):
-        return error
-    if isinstance(error, SigningError):
-        return ProvisionError("bad_result", f"the result cannot be signed: {error}")
-    log.error("a provisioner broke", exc_info=error)
-    return ProvisionError("broken", f"{type(error).__name__}: {error}")

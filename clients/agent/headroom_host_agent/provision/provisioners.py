@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from headroom_host_agent.plugins import entry_points_of
 from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import Reservation
@@ -49,6 +49,8 @@ class HostContext:
         intend: Called with kind and name before something is made, so that a kill leaves a trace.
         others: The other reservations that are on the host, or half made.
         keep: Called with name and value, which outlive the agent; ``kept`` returns the value.
+        is_made: Whether the server or the store has it as made already, so that what is there now
+            is its own: only what is missing is to be made.
         cancelled: Set when the job has taken too long; the provisioner then returns or raises.
     """
 
@@ -60,6 +62,7 @@ class HostContext:
     others: tuple[Reservation, ...] = ()
     keep: Callable[[str, str], None] = lambda *_: None
     kept: Callable[[str], str | None] = lambda _: None
+    is_made: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -134,14 +137,17 @@ class Accounting:
     def check(self, context: HostContext, reservation: Reservation) -> None:
         """Admit it beside what VMs and what other reservations take.
 
-        VMs fill reservations, so the two are not added up.
+        VMs fill reservations, so the two are not added up. One that was admitted before is not
+        held against the VMs that may fill it.
 
         Raises:
             ProvisionError: The host has not what it takes, or does not know a resource.
         """
         manager = context.manager
         try:
-            manager.reserve_allocation(context.identity, request_of(reservation.resources))
+            request = request_of(reservation.resources)
+            if not context.is_made:
+                manager.reserve_allocation(context.identity, request)
             for name, asked in reservation.resources.items():
                 if name != ResourceType.GPU:
                     _check_beside(manager.get_status(ResourceType(name)), asked, context.taken)
@@ -208,7 +214,7 @@ def load_provisioners(
 
     One that fails to load leaves its type unsupported and stops nothing.
     """
-    offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    offered = {entry.name: entry for entry in entry_points_of(ENTRY_POINTS)}
     found: dict[str, Provisioner] = {}
     failed: dict[str, str] = {}
     for name in enabled:

@@ -7,18 +7,21 @@ are a page and the cursor behind it, so that a kill leaves both or none.
 from __future__ import annotations
 
 import json
-import os
+import logging
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from headroom_host_agent.provision.documents import digest_of
 from headroom_host_agent.provision.ids import network_id
+from headroom_host_agent.provision.store_file import move_aside, open_file
 from headroom_host_agent.provision.stored import (
+    FORGOTTEN,
+    MADE,
     Artifact,
     Message,
     Row,
@@ -35,24 +38,7 @@ from headroom_host_agent.provision.wire import (
     reservation_to_json,
 )
 
-SCHEMA = 1
-_BUSY_SECONDS = 10.0
-_TABLES = """
-CREATE TABLE reservation (
-    id TEXT PRIMARY KEY, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, epoch INTEGER NOT NULL,
-    digest TEXT NOT NULL, resources TEXT NOT NULL, body BLOB NOT NULL, state TEXT NOT NULL,
-    runs_as TEXT NOT NULL, begun INTEGER NOT NULL
-) STRICT;
-CREATE TABLE outbox (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL,
-    tries INTEGER NOT NULL DEFAULT 0,
-    posted_at INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER))
-) STRICT;
-CREATE TABLE artifact (
-    name TEXT NOT NULL, kind TEXT NOT NULL, reservation TEXT NOT NULL, PRIMARY KEY (name, kind)
-) STRICT;
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-"""
+log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -71,12 +57,12 @@ class SqliteStore:
         self.posted = threading.Event()  # something may wait in the outbox
         self._lock = threading.RLock()
         try:
-            self._connection = self._open()
+            self._connection = open_file(path)
         except (OSError, sqlite3.OperationalError) as error:
             raise StoreError(f"{path}: {error}") from None
         except sqlite3.DatabaseError:
-            _move_aside(path)
-            self._connection = self._open()
+            move_aside(path)
+            self._connection = open_file(path)
             self.set_meta("damaged", "1")
 
     def close(self) -> None:
@@ -195,15 +181,22 @@ class SqliteStore:
             statser.increment(reservation.type, _data_of(reservation))
 
     def take_page(
-        self, reservations: Iterable[Reservation], *, cursor: int, resyncs: int | None = None
+        self,
+        reservations: Iterable[Reservation],
+        *,
+        cursor: int,
+        resyncs: int | None = None,
+        made: Collection[str] = (),
     ) -> bool:
         """Keep a page and the number behind it.
 
         A reservation that asks for the same keeps its state and result; an older number or
-        attempt than the stored one changes nothing.
+        attempt than the stored one changes nothing. One that is new and asks for what the server
+        forgot elsewhere takes that over, once all was compared.
 
         Args:
             resyncs: How many had begun when the page was asked for; None for any.
+            made: Ids of those that the server knows as made.
 
         Returns:
             Whether it was kept: no resync began since.
@@ -212,8 +205,10 @@ class SqliteStore:
             if resyncs is not None and resyncs != _resyncs(sql):
                 return False
             for reservation in reservations:
-                self._take(sql, reservation)
+                self._take(sql, reservation, is_made=reservation.id in made)
             _set_meta(sql, "cursor", str(cursor))
+            if _meta(sql, "resyncing") is None:
+                self._inherit(sql)
             return True
 
     @property
@@ -227,26 +222,39 @@ class SqliteStore:
         """Whether all reservations are to be compared with those of the server."""
         return self.meta("resyncing") is not None
 
-    def begin_resync(self, *, ends_epoch: bool = False) -> None:
+    def begin_resync(self, *, ends_epoch: bool = False, ends_history: bool = False) -> None:
         """Ask for everything again; what was not begun is dropped, for it will come again.
 
         Args:
             ends_epoch: Whether an epoch ended: the server takes nothing that is told of it.
+            ends_history: Whether the server's database was restored: its numbers and attempts may
+                be lower than those it told before, and count.
         """
         with self._write() as sql:
             if ends_epoch:
                 sql.execute("DELETE FROM outbox")
             sql.execute("DELETE FROM reservation WHERE NOT begun")
+            if ends_history:
+                sql.execute("UPDATE reservation SET seq = ?", (FORGOTTEN,))
             _set_meta(sql, "cursor", "0")
             _set_meta(sql, "resyncs", str(_resyncs(sql) + 1))
             _set_meta(sql, "resyncing", "1")
 
-    def end_resync(self, *, resyncs: int) -> bool:
-        """Keep that all was compared; return whether no other resync began since."""
+    def end_resync(self, *, resyncs: int, forgotten: Iterable[str] = ()) -> bool:
+        """Keep that all was compared; return whether no other resync began since.
+
+        Args:
+            forgotten: Ids of which the server knows nothing.
+        """
         with self._write() as sql:
             if resyncs != _resyncs(sql):
                 return False
             sql.execute("DELETE FROM meta WHERE name = 'resyncing'")
+            sql.executemany(
+                "UPDATE reservation SET seq = ? WHERE id = ?",
+                [(FORGOTTEN, identity) for identity in forgotten],
+            )
+            self._inherit(sql)
             return True
 
     def follow_timeline(self, timeline: str) -> bool:
@@ -259,7 +267,7 @@ class SqliteStore:
             _set_meta(sql, "timeline", timeline)
             is_other = known is not None and known != timeline
             if is_other:
-                self.begin_resync()
+                self.begin_resync(ends_history=True)
             return is_other
 
     def begin(self, reservation: Reservation, *, runs_as: str) -> bool:
@@ -272,7 +280,8 @@ class SqliteStore:
             row = self._row(sql, reservation.id)
             if row is not None and row.reservation.seq > reservation.seq:
                 return False
-            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as, begun=True)
+            begun = MADE if row is not None and row.made else True
+            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as, begun=begun)
             return True
 
     def begin_removal(self, identity: str) -> None:
@@ -310,11 +319,7 @@ class SqliteStore:
             row = self._row(sql, old)
             if row is None:
                 raise UnknownReservationError(old)
-            sql.execute("DELETE FROM reservation WHERE id = ?", (old,))
-            self._put(sql, reservation, row.state, runs_as=row.runs_as, begun=row.begun)
-            sql.execute(
-                "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, old)
-            )
+            self._replace(sql, row, reservation)
             self._post(sql, messages)
 
     def forget(self, identity: str, messages: Iterable[Message]) -> None:
@@ -336,11 +341,13 @@ class SqliteStore:
                 return False
             for found in sql.execute(_SELECT).fetchall():
                 row = row_of(found)
-                if row.state == State.DEPLOYED and row.reservation.type not in persistent:
-                    sql.execute(
-                        "UPDATE reservation SET state = ? WHERE id = ?",
-                        (State.PROVISIONING.value, row.reservation.id),
-                    )
+                if row.reservation.type in persistent:
+                    continue
+                state = State.PROVISIONING if row.state == State.DEPLOYED else row.state
+                sql.execute(
+                    "UPDATE reservation SET state = ?, begun = min(begun, 1) WHERE id = ?",
+                    (state.value, row.reservation.id),
+                )
             return True
 
     def intend(self, artifact: Artifact) -> None:
@@ -423,18 +430,6 @@ class SqliteStore:
         with self._write() as sql:
             _set_meta(sql, name, value)
 
-    def _open(self) -> sqlite3.Connection:
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _prepare(connection, self.path)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
@@ -454,23 +449,57 @@ class SqliteStore:
                 raise
             self._connection.execute("COMMIT")
 
-    def _take(self, sql: sqlite3.Connection, reservation: Reservation) -> None:
+    def _take(self, sql: sqlite3.Connection, reservation: Reservation, *, is_made: bool) -> None:
         row = self._row(sql, reservation.id)
         if row is None:
-            self._put(sql, reservation, State.QUEUED, begun=False)
+            # What is to be removed may be of a store before this one, as what was made is.
+            begun = MADE if is_made and not reservation.to_delete else reservation.to_delete
+            self._put(sql, reservation, State.QUEUED, begun=begun)
             return
         known = row.reservation
-        if (reservation.attempt, reservation.seq) < (known.attempt, known.seq):
+        numbers = (reservation.attempt, reservation.seq)
+        if not row.is_forgotten and numbers < (known.attempt, known.seq):
             return
-        is_same = reservation.attempt == known.attempt and row.digest == digest_of(reservation)
+        is_same = row.digest == digest_of(reservation)
+        is_same &= row.is_forgotten or reservation.attempt == known.attempt
         state = row.state if is_same or reservation.to_delete else State.QUEUED
-        result = known.result if state == row.state else Result()
+        is_there = row.made or (state == State.QUEUED and row.state == State.DEPLOYED)
         self._put(
             sql,
-            replace(reservation, result=result),
+            replace(reservation, result=known.result if state == row.state else Result()),
             state,
             runs_as=row.runs_as,
-            begun=row.begun,
+            begun=MADE if is_there else row.begun,
+        )
+
+    def _inherit(self, sql: sqlite3.Connection) -> None:
+        """Give what the server forgot to those that ask for the same and were not begun."""
+        forgotten = [
+            row_of(found)
+            for found in sql.execute(
+                f"{_SELECT} WHERE seq = ? AND state = ? ORDER BY id",
+                (FORGOTTEN, State.DEPLOYED.value),
+            ).fetchall()
+        ]
+        waiting = sql.execute(
+            f"{_SELECT} WHERE state = ? AND NOT begun ORDER BY seq", (State.QUEUED.value,)
+        ).fetchall()
+        for heir in (row_of(found).reservation for found in (waiting if forgotten else ())):
+            same = [row for row in forgotten if row.may_serve(heir)]
+            if same and not heir.reference:
+                left = min(same, key=lambda row: row.slot != heir.id.partition("-")[0])
+                forgotten.remove(left)
+                former = left.reservation
+                log.warning("%s takes over what %s made, which is forgotten", heir.id, former.id)
+                self._replace(sql, left, replace(heir, result=replace(former.result, id=heir.id)))
+
+    def _replace(self, sql: sqlite3.Connection, row: Row, reservation: Reservation) -> None:
+        """Put a reservation in the place of another, with its state and artefacts."""
+        former = row.reservation.id
+        sql.execute("DELETE FROM reservation WHERE id = ?", (former,))
+        self._put(sql, reservation, row.state, runs_as=row.runs_as, begun=row.begun)
+        sql.execute(
+            "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, former)
         )
 
     @staticmethod
@@ -479,7 +508,7 @@ class SqliteStore:
         reservation: Reservation,
         state: State,
         *,
-        begun: bool,
+        begun: int,
         runs_as: str = "",
     ) -> None:
         sql.execute(
@@ -526,29 +555,6 @@ ORDER BY tries, number LIMIT 1
 """
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Check an open file and create what is missing.
-
-    Raises:
-        StoreError: A newer agent wrote it.
-        sqlite3.DatabaseError: It is damaged.
-    """
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if state != "ok":
-        raise sqlite3.DatabaseError(state)
-    (schema,) = connection.execute("PRAGMA user_version").fetchone()
-    if schema > SCHEMA:
-        raise StoreError(
-            f"{path} has schema {schema}, this agent knows {SCHEMA}: a newer agent wrote it"
-        )
-    if schema == 0:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;"
-        )
-
-
 def _is_going(row: Row) -> bool:
     return row.reservation.to_delete or row.state == State.DELETING
 
@@ -573,14 +579,3 @@ def _data_of(reservation: Reservation) -> dict[str, object]:
 
 def _network_of(reservation: Reservation) -> str:
     return network_id(reservation.user_id, str(_data_of(reservation).get("name", "")))
-
-
-def _move_aside(path: Path) -> None:
-    """Rename a damaged file with what belongs to it, under the first free name."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    for suffix in ("-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))

@@ -10,6 +10,9 @@ from typing import Protocol
 
 from headroom_host_agent.provision.wire import Reservation, reservation_from_json
 
+FORGOTTEN = -1  # number of a reservation whose number is of another history than the server's
+MADE = 2  # in the column ``begun``
+
 
 class StoreError(Exception):
     """The store cannot be used as asked."""
@@ -36,6 +39,8 @@ class Row:
     Attributes:
         runs_as: The id that its artefacts carry: that of the first it replaced.
         begun: Whether something of it may be on the host, also when it waits for a change.
+        made: Whether it is on the host, though its job is still to come: as another attempt, or
+            because a store before this one is lost.
     """
 
     reservation: Reservation
@@ -43,6 +48,25 @@ class Row:
     digest: str
     runs_as: str
     begun: bool
+    made: bool = False
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the server does not know it (any more), or has not said yet that it does."""
+        return self.reservation.seq == FORGOTTEN
+
+    @property
+    def slot(self) -> str:
+        """The first part of its id."""
+        return self.reservation.id.partition("-")[0]
+
+    def may_serve(self, other: Reservation) -> bool:
+        """Return whether what it made is what another reservation asks for."""
+        ours = self.reservation
+        return not (ours.to_delete or other.to_delete) and (
+            (ours.node_id, ours.user_id, ours.type, ours.data, dict(ours.resources))
+            == (other.node_id, other.user_id, other.type, other.data, dict(other.resources))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +116,5 @@ def row_of(found: tuple[int, int, int, str, str, bytes, str, str, int]) -> Row:
         digest=digest,
         runs_as=runs_as,
         begun=bool(begun),
+        made=begun == MADE,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from headroom_host_agent.plugins import entry_points_of
 from headroom_host_agent.resources.facts import Counting, InstanceAllocation, ResourceType, counts
 from headroom_host_agent.resources.settings import ResourceSettings
 from headroom_host_agent.resources.status import DiskBreakdown
@@ -122,7 +122,7 @@ def load_listers(base: Listers) -> Listers:
         ValueError: Two packages offer the same one, or one of another name.
     """
     found: dict[str, object] = {}
-    for entry in entry_points(group=ENTRY_POINTS):
+    for entry in entry_points_of(ENTRY_POINTS):
         if entry.name not in ("instances", "images", "volumes"):
             raise ValueError(f"{ENTRY_POINTS}: no lister is named {entry.name!r}")
         if entry.name in found:

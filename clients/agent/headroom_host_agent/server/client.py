@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -179,11 +178,12 @@ class Client:
             RefusedError: The report or its sender is not taken.
             ServerError: There is no answer.
         """
-        now = self.now()
-        stamped = dict(report) | ({"generated_at": now.isoformat()} if now else {})
-        path = f"/hosts/v1/{identity.host_id}/resources"
-        body = json.dumps(stamped).encode()
-        self.signed(identity, Request(method="PUT", path=path, body=body))
+        try:
+            self._put_resources(identity, report)
+        except RefusedError as error:
+            if not error.is_clock_corrected:
+                raise
+            self._put_resources(identity, report)  # with the time that we know now
 
     def put_key(self, identity: Identity, following: Identity) -> str:
         """Go on with the key of ``following``, which the present one vouches for; return its name.
@@ -215,6 +215,13 @@ class Client:
             if not error.is_clock_corrected:
                 raise
         return self._send(request, self._headers(identity, request))
+
+    def _put_resources(self, identity: Identity, report: Mapping[str, object]) -> None:
+        now = self.now()
+        stamped = dict(report) | ({"generated_at": now.isoformat()} if now else {})
+        path = f"/hosts/v1/{identity.host_id}/resources"
+        request = Request(method="PUT", path=path, body=json.dumps(stamped).encode())
+        self._send(request, self._headers(identity, request))
 
     def _headers(self, identity: Identity, request: Request) -> dict[str, str]:
         with self._lock:
@@ -339,6 +346,11 @@ class Client:
 
 def agent_version() -> str:
     """Return the installed version, empty when it runs from a checkout."""
+    from importlib.metadata import (  # noqa: PLC0415 - megabytes that a running agent need not have
+        PackageNotFoundError,
+        version,
+    )
+
     try:
         return version("headroom-host-agent")
     except PackageNotFoundError:

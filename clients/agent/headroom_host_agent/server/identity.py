@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from headroom_host_agent.files import replace_file
 from headroom_host_agent.provision.signing.keys import KEY_BYTES
 from headroom_host_agent.server.trust import trusted_keys
 
@@ -91,12 +91,7 @@ def save_identity(folder: Path, identity: Identity, *, file: str = FILE) -> None
         IdentityError: It cannot be written.
     """
     try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=file)  # mode 0600
-        with os.fdopen(handle, "w", encoding="utf-8") as opened:
-            json.dump(asdict(identity), opened)
-            opened.flush()
-            os.fsync(opened.fileno())
-        Path(name).replace(folder / file)
+        replace_file(folder / file, json.dumps(asdict(identity)))
     except OSError as error:
         raise IdentityError(f"{folder / file} cannot be written: {error.strerror}") from None
 

@@ -7,8 +7,6 @@ quotas, only a ``soft`` reservation is made, which bounds nothing.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -52,6 +50,8 @@ def run_tool(arguments: tuple[str, ...]) -> None:
     Raises:
         ProvisionError: There is none, it fails or does not end.
     """
+    import subprocess  # noqa: PLC0415 - few agents need it
+
     try:
         subprocess.run(  # noqa: S603 - numbers and our own paths
             arguments, check=True, capture_output=True, timeout=_TOOL_SECONDS
@@ -194,7 +194,7 @@ class DiskQuota(BuiltIn):
             if not any(folder.iterdir()):
                 folder.rmdir()
             elif delete:
-                shutil.rmtree(folder)
+                _rmtree(folder)
             else:
                 aside = self._root / f"{TRASH}{name}"
                 folder.rename(aside)
@@ -206,7 +206,13 @@ class DiskQuota(BuiltIn):
         for name in names_below(self._root):
             path = self._root / name
             if name.startswith(TRASH) and self._wall() - path.stat().st_mtime > TRASH_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                _rmtree(path, ignore_errors=True)
+
+
+def _rmtree(folder: Path, *, ignore_errors: bool = False) -> None:
+    from shutil import rmtree  # noqa: PLC0415 - loads compression libraries; few agents need it
+
+    rmtree(folder, ignore_errors=ignore_errors)
 
 
 def _mount_of(path: Path) -> Path:

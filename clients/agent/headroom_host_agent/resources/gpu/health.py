@@ -6,9 +6,9 @@ A function is quarantined when its start failed for two different VMs: one failu
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
+
+from headroom_host_agent.files import replace_file
 
 _FAILURES = 2
 
@@ -35,7 +35,7 @@ def record_failure(health_file: Path, address: str, instance_id: str) -> None:
     known = failures.setdefault(address, [])
     if instance_id not in known:
         known.append(instance_id)
-    _write(health_file, failures)
+    replace_file(health_file, json.dumps(failures, sort_keys=True))
 
 
 def clear_failures(health_file: Path, address: str) -> None:
@@ -47,7 +47,7 @@ def clear_failures(health_file: Path, address: str) -> None:
     """
     failures = _read(health_file)
     if failures.pop(address, None) is not None:
-        _write(health_file, failures)
+        replace_file(health_file, json.dumps(failures, sort_keys=True))
 
 
 def _read(path: Path) -> dict[str, list[str]]:
@@ -61,13 +61,3 @@ def _read(path: Path) -> dict[str, list[str]]:
     if not is_right:
         raise ValueError(f"{path} is not a list of failures")
     return dict(content)
-
-
-def _write(path: Path, failures: dict[str, list[str]]) -> None:
-    """Replace the file at once, so that a crash leaves the old or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(failures, file, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(path)
