@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.test import Client
+from headroom_host_agent.server.identity import Identity, new_identity
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hosts.agents.models import HostAgent, HostKey, HostLease
+from hosts.agents import urls
+from hosts.agents.commands import AgentCommand, command_agent
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
+from hosts.agents.observed import instances_digest
+from hosts.agents.resource_models import HostResource
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import Host
-from tests.hosts.agents.agents import enrolled, report, signed
+from journal.actors import Actor
+from journal.clock import database_now
+from tests.factories import make_host
+from tests.hosts.agents.agents import (
+    enrolled,
+    enrolment,
+    make_token,
+    report,
+    send_enrolment,
+    signed,
+)
+from tests.hosts.agents.test_keys import rotation
 from tests.hosts.agents.test_results import result
 from tests.hosts.agents.workloads import agent_named, enforcing, make_workload
 
@@ -27,6 +45,7 @@ LEAVES = (
     | st.text(max_size=20)
     | st.sampled_from(["ok", "error", "deleted", "2026-01-02T03:04:05Z", "\x00", "a" * 300])
 )
+ANN = Actor(name="ann")
 ANYTHING = st.recursive(
     LEAVES,
     lambda inner: (
@@ -56,6 +75,53 @@ FIELDS = {
 }
 
 
+def whole(identity: Identity, part: str, method: str, row: Workload) -> dict[str, Any] | None:
+    """Return a document that a path takes, None for one that takes none."""
+    agent, at = agent_named("h1"), database_now().isoformat()
+    stored = Host.objects.get(name="h1").reported_instances or []
+    vm = {"uuid": "a", "name": "vm", "active": True}
+    units = dict.fromkeys(("cru", "mru", "hru", "sru"), 0)
+    if "gwid" in part and method != "GET":
+        return result(identity, row, state="ok" if "result" in part else "deleted")
+    documents: dict[tuple[str, str], dict[str, Any]] = {
+        ("POST", "heartbeat"): {
+            "run_id": str(UUID(int=1)),
+            "boot_id": "b",
+            "uptime_s": 1,
+            "outbox_depth": 0,
+            "resynced": True,
+            "takeover": False,
+            "done": [{"id": one["id"], "ok": True, "message": ""} for one in agent.commands],
+        },
+        ("PUT", "resources"): report(),
+        ("PUT", "instances"): {"instances": [vm], "generated_at": at},
+        ("PATCH", "instances"): {
+            "added": [vm],
+            "removed": ["b"],
+            "base_digest": instances_digest(stored),
+            "generated_at": at,
+        },
+        ("PUT", "stats"): {"units": units, "workloads": {"accounting": 1}, "generated_at": at},
+        ("POST", "keys"): json.loads(rotation(identity, new_identity()).body),
+    }
+    return documents.get((method, part))
+
+
+def test_every_path_of_agents_is_asked() -> None:
+    paths = {str(one.pattern) for one in urls.urlpatterns}
+    shapes = {re.sub(r"<[^>]+>", "X", path) for path in paths}
+    assert shapes == {"enrol", *(f"X/{re.sub('{[^}]+}', 'X', part)}" for _, part in PATHS)}
+    views = {str(one.pattern): one.callback.view_class for one in urls.urlpatterns}  # type: ignore[attr-defined]  # of a class
+    methods = {
+        (name.upper(), re.sub(r"<[^>]+>", "X", path))
+        for path, view in views.items()
+        for name in view.http_method_names
+        if name not in ("head", "options") and hasattr(view, name)
+    }
+    asked = {(method, f"X/{re.sub('{[^}]+}', 'X', part)}") for method, part in PATHS}
+    assert methods == asked | {("POST", "enrol")}
+
+
 def state_of(name: str) -> list[Any]:
     """Return all that is kept of a host's agent."""
     agent = agent_named(name)
@@ -65,6 +131,7 @@ def state_of(name: str) -> list[Any]:
         list(HostKey.objects.filter(agent=agent).order_by("pk").values()),
         list(Workload.objects.filter(agent=agent).order_by("pk").values()),
         list(WorkloadResult.objects.filter(workload__agent=agent).order_by("pk").values()),
+        list(HostResource.objects.filter(host__name=name).order_by("pk").values()),
         Host.objects.filter(name=name).values().get(),
     ]
 
@@ -90,6 +157,8 @@ def test_no_signed_request_breaks_or_reaches_another_host(data: st.DataObject) -
         enforcing("h2")
         make_workload(2, "h2")
     identity = enforcing_again("h1")
+    for name in ("h1", "h2"):
+        command_agent(name, AgentCommand.REPORT, actor=ANN, request_id="r", reason="r")
     theirs = Workload.objects.get(agent__host_name="h2")
     own = make_workload(1, "h1")
     before = state_of("h2")
@@ -99,13 +168,10 @@ def test_no_signed_request_breaks_or_reaches_another_host(data: st.DataObject) -
     kid = data.draw(st.sampled_from([identity.kid, before[2][0]["kid"], "x"]))
     path = f"/hosts/v1/{host}/" + part.format(gwid=row.gwid, kid=kid)
     document = data.draw(bodies(part))
-    if "gwid" in part and data.draw(st.booleans()):
-        document = result(identity, row)
-        name = data.draw(st.sampled_from(sorted(document)))
-        document = {**document, name: data.draw(ANYTHING)}
-    if part == "resources" and data.draw(st.booleans()):
-        name = data.draw(st.sampled_from(sorted(report())))
-        document = report(**{name: data.draw(ANYTHING)})
+    sound = whole(identity, part, method, row)
+    if sound is not None and data.draw(st.booleans()):
+        name = data.draw(st.sampled_from([*sorted(sound), "nothing"]))
+        document = sound if name == "nothing" else {**sound, name: data.draw(ANYTHING)}
     query = tuple(
         data.draw(
             st.lists(
@@ -167,3 +233,31 @@ def test_no_unsigned_request_is_taken(
     assert answer.status_code in (400, 401, 405), answer.content
     enrolment: Any = Client().generic("POST", "/hosts/v1/enrol", body, headers=headers)
     assert enrolment.status_code in (400, 401), enrolment.content
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_no_enrolment_breaks_or_reaches_another_host(data: st.DataObject) -> None:
+    if not Host.objects.exists():
+        make_host("h1")
+        enforcing("h2")
+    HostAgent.objects.filter(host_name="h1").delete()
+    EnrolmentToken.objects.all().delete()
+    token = make_token(data.draw(st.sampled_from(["*", "h1", "h2", "x"])))
+    before = state_of("h2")
+    identity = new_identity()
+    name = data.draw(st.sampled_from(["h1", "h2", "unknown", "h1\x00", "é" * 300]))
+    document = {**enrolment(identity, token, name), "boot_id": "b", "labels": {"rack": "1"}}
+    field = data.draw(st.sampled_from([*sorted(document), "more", "nothing"]))
+    if field != "nothing":
+        document[field] = data.draw(ANYTHING)
+
+    answer = send_enrolment(document)
+
+    assert answer.status_code < 500, answer.content
+    taken = HostAgent.objects.filter(host_name="h1").exists()
+    assert taken == (answer.status_code == 201)
+    assert EnrolmentToken.objects.get().uses_left == (0 if taken else 1)
+    assert state_of("h2") == before

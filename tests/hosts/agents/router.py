@@ -1,11 +1,12 @@
-"""A proxy as docs/hosts.md asks for one: polls go to who holds them; it can be cut."""
+"""A proxy as docs/hosts.md asks for one: polls go to who holds them; it can be cut, and listens."""
 
 from __future__ import annotations
 
 import http.client
 import re
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,14 +25,38 @@ class Routes:
     is_cut: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A request as it went by, and how it was answered."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    status: int
+    answer: bytes
+
+    def again(self, port: int, *, path: str = "", **headers: str) -> tuple[int, bytes]:
+        """Send it to a port once more, changed; return status and content of the answer."""
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+        try:
+            fields = {**self.headers, **{name.replace("_", "-"): headers[name] for name in headers}}
+            link.request(self.method, path or self.path, body=self.body, headers=fields)
+            answer = link.getresponse()
+            return answer.status, answer.read()
+        finally:
+            link.close()
+
+
 class Router(ThreadingHTTPServer):
-    """The proxy."""
+    """The proxy; ``heard`` has the last requests."""
 
     daemon_threads = True
 
     def __init__(self, routes: Routes) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.routes = routes
+        self.heard: deque[Heard] = deque(maxlen=1000)
 
     @property
     def url(self) -> str:
@@ -65,6 +90,16 @@ class _Handler(BaseHTTPRequestHandler):
             return
         finally:
             link.close()
+        self.server.heard.append(
+            Heard(
+                method=self.command,
+                path=self.path,
+                headers=dict(self.headers),
+                body=body,
+                status=answer.status,
+                answer=content,
+            )
+        )
         if routes.is_cut:
             return
         self.send_response(answer.status)
@@ -75,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 - the library's names
+    do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _forward  # noqa: N815 - the library's names
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         """Log nothing."""
