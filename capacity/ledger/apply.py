@@ -16,7 +16,7 @@ from django.db.models import F, Q
 from capacity.agents.nudges import slots_changed
 from capacity.ledger.leaving import Left, hold_left_rooms
 from capacity.ledger.plan import Move
-from capacity.ledger.readiness import agree_with_agents
+from capacity.ledger.readiness import let_agents_make
 from capacity.ledger.rooms import blocks_by_host, lock_rooms, move_blocks, shift_blocks
 from capacity.models import ReadyReason, Reservation, ReservationAllocation, ReservationKind
 from scheduling.resources import ZERO, ResourceVector
@@ -144,7 +144,7 @@ def write_slots(slots: Iterable[Reservation]) -> None:
     """Write stored slots as they are now; what an agent has to make is not ready before that."""
     written = _upsert(Reservation, slots, SLOT_FIELDS)
     if written:
-        agree_with_agents(written)
+        let_agents_make(written)
         slots_changed()
 
 
@@ -156,7 +156,7 @@ def hold_slots(slots: Sequence[Reservation], vms: Iterable[ReservationAllocation
     Reservation.objects.bulk_create(slots, batch_size=BATCH_SIZE)
     join_slots(vms)
     if slots:
-        agree_with_agents([slot.pk for slot in slots])
+        let_agents_make(slots)
         slots_changed()
 
 
@@ -230,18 +230,19 @@ def leave_slots(
     return ReservationAllocation.objects.filter(gone).delete()[0]
 
 
-def _upsert(model: type[_Row], rows: Iterable[_Row], fields: Sequence[str]) -> list[int]:
-    """Write columns of stored rows in few statements, each row once; return the keys of the rows.
+def _upsert(model: type[_Row], rows: Iterable[_Row], fields: Sequence[str]) -> list[_Row]:
+    """Write columns of stored rows in few statements, each row once; return the rows by key.
 
     The rows are locked.
     """
     unique = {row.pk: row for row in rows}
-    if unique:
+    ordered = [unique[pk] for pk in sorted(unique)]
+    if ordered:
         model.objects.bulk_create(
-            [unique[pk] for pk in sorted(unique)],
+            ordered,
             batch_size=BATCH_SIZE,
             update_conflicts=True,
             unique_fields=["id"],
             update_fields=fields,
         )
-    return sorted(unique)
+    return ordered

@@ -12,11 +12,14 @@ from typing import Final
 
 from django.conf import settings
 
+from capacity.models import Reservation
 from capacity.models.choices import ReadyReason
+from hosts.agents.modes import does_any_enforce
 from journal.statements import execute
 
 LONGEST_WORDS: Final = 500
 #: As the partial index has them: a slot that stands otherwise and is not ready has other troubles.
+OF_AGENTS: Final = (ReadyReason.AWAITS_AGENT, ReadyReason.AGENT_FAILED)
 OURS: Final = f"('{ReadyReason.AWAITS_AGENT.value}', '{ReadyReason.AGENT_FAILED.value}')"
 #: Slots of hosts whose agents make them, with what was asked last for their present size.
 ASKED: Final = """
@@ -73,6 +76,18 @@ def slot_type() -> str:
     """Return the provisioner that agents make slots with."""
     chosen: str = settings.HEADROOM.agents.slot_type
     return chosen
+
+
+def let_agents_make(slots: Collection[Reservation]) -> None:
+    """Have slots that were just written wait for the agents that make them.
+
+    Where no agent makes slots, as in most regions, this is one small statement, or none.
+
+    Args:
+        slots: As they are written, locked by the caller.
+    """
+    if any(slot.ready_reason in OF_AGENTS for slot in slots) or (slots and does_any_enforce()):
+        agree_with_agents([slot.pk for slot in slots])
 
 
 def agree_with_agents(slot_ids: Collection[int] | None = None) -> int:

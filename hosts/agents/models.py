@@ -103,6 +103,13 @@ class HostAgent(models.Model):
 
     class Meta:
         ordering = ("host_name",)
+        indexes = [
+            models.Index(
+                fields=["host_name"],
+                condition=Q(mode=AgentMode.ENFORCE.value, decommissioned_at__isnull=True),
+                name="hosts_agent_enforce_idx",
+            )
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=Q(mode__in=AgentMode.values), name="hosts_agent_mode_known"
