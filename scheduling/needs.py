@@ -33,6 +33,14 @@ class Needs(NamedTuple):
             return Needs()
         return Needs(*(-(-amount * part // whole) for amount in self))
 
+    def with_more(self, more: Needs) -> Needs:
+        """Return the sums."""
+        return Needs(*(one + other for one, other in zip(self, more, strict=True)))
+
+    def with_less(self, less: Needs) -> Needs:
+        """Return the differences, which may be negative."""
+        return Needs(*(one - other for one, other in zip(self, less, strict=True)))
+
 
 NO_NEEDS: Final = Needs()
 NOTHING_KNOWN: Final = Needs(UNLIMITED, UNLIMITED, UNLIMITED)

@@ -215,12 +215,13 @@ class HostTable:
 
         Args:
             rows: Row numbers, each at most once.
-            columns: Name of a capacity column -> new figures, one for each of ``rows``.
+            columns: Name of a capacity column, or ``others_left`` -> new figures, one or three for
+                each of ``rows``.
 
         Raises:
-            ValueError: If a name is not one of ``CAPACITY_COLUMNS``.
+            ValueError: If a name is not one of ``CAPACITY_COLUMNS``, nor ``others_left``.
         """
-        unknown = sorted(set(columns) - set(CAPACITY_COLUMNS))
+        unknown = sorted(set(columns) - {*CAPACITY_COLUMNS, _OTHERS_LEFT})
         if unknown:
             raise ValueError(f"not a capacity column: {', '.join(unknown)}")
         targets = np.asarray(rows, dtype=np.int64)

@@ -69,6 +69,10 @@ def assert_resources_add_up() -> None:
             held[host_id, "network"] += row.held_network_bps  # type: ignore[index]  # as above
             held[host_id, "disk_io"] += row.held_disk_io_bps  # type: ignore[index]
             held[host_id, "gpu"] += row.held_gpus  # type: ignore[index]
+    for leaving in LeavingRoom.objects.all():
+        held[leaving.host_id, "network"] += leaving.network_bps
+        held[leaving.host_id, "disk_io"] += leaving.disk_io_bps
+        held[leaving.host_id, "gpu"] += leaving.gpus
     rows = HostResource.objects.values_list("host_id", "resource", "reserved")
     counted = {(host_id, resource): amount for host_id, resource, amount in rows if amount}
     assert counted == {key: amount for key, amount in held.items() if amount}

@@ -1,11 +1,13 @@
 """Room of slots that left a host stays held until its agent gave it back (spec hosts, D.12).
 
 Huge pages that an agent set aside are taken until it frees them, whatever we decided. What a slot
-blocked is held on, so that leaving never takes more than there was; where the same transaction
-needs that room for another slot, nothing is held, since agents remove before they make. It ends
-when the agent says so, and with its mode, its end, or its being down: no host waits for ever.
+blocked is held on, with the network, disk I/O and GPUs that it held, so that leaving never takes
+more than there was; where the same transaction needs that room for another slot, it is not held,
+since agents remove before they make. It ends when the agent says so, and with its mode, its end, or
+its being down: no host waits for ever.
 
-Locks: rooms by key, then rows of this table; no slot, no agent.
+Locks: rooms by key, then rows of this table, then the other resources of their hosts; no slot, no
+agent.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from typing import Final, NamedTuple
 import structlog
 from django.db import transaction
 
-from capacity.ledger.rooms import lock_rooms, move_blocks, shift_blocks
+from capacity.ledger.rooms import lock_rooms, move_blocks, recount_committed
 from capacity.locks import set_lock_timeout
 from capacity.models import LeavingRoom, ReservationKind
 from core.chunks import in_chunks
 from core.jobs import tried
-from journal.statements import fetch_rows
+from hosts.agents.modes import does_any_enforce
+from journal.statements import execute, fetch_rows
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -34,11 +37,15 @@ AND EXISTS (SELECT FROM hosts_hostlease AS lease
              WHERE lease.agent_id = agent.id AND lease.liveness <> 'down')
 """
 _HOLD: Final = f"""
-INSERT INTO capacity_leavingroom (workload_id, host_id, memory_bytes, vcpus)
+INSERT INTO capacity_leavingroom
+       (workload_id, host_id, memory_bytes, vcpus, network_bps, disk_io_bps, gpus,
+        commitment_key)
 SELECT DISTINCT ON (gone.slot_id, gone.host_id)
-       work.id, gone.host_id, gone.memory_bytes, gone.vcpus
+       work.id, gone.host_id, gone.memory_bytes, gone.vcpus,
+       slot.held_network_bps, slot.held_disk_io_bps, slot.held_gpus, slot.commitment_id
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
            AS gone(slot_id, host_id, memory_bytes, vcpus)
+  JOIN capacity_reservation AS slot ON slot.id = gone.slot_id
   JOIN hosts_host AS host ON host.id = gone.host_id
   JOIN hosts_hostagent AS agent ON agent.host_name = host.name
   JOIN hosts_workload AS work ON work.agent_id = agent.id AND work.owner_kind = 'slot'
@@ -48,6 +55,13 @@ SELECT DISTINCT ON (gone.slot_id, gone.host_id)
     ON CONFLICT (workload_id) DO NOTHING
 RETURNING id, host_id, memory_bytes, vcpus
 """  # noqa: S608 - our own text
+_WITHOUT_BLOCKS: Final = """
+WITH kept AS (
+    UPDATE capacity_leavingroom SET memory_bytes = 0, vcpus = 0
+     WHERE id = ANY (%(ids)s) AND network_bps + disk_io_bps + gpus > 0)
+DELETE FROM capacity_leavingroom
+ WHERE id = ANY (%(ids)s) AND network_bps + disk_io_bps + gpus = 0
+"""
 # A slot that came back before the agent was asked to remove it is held by itself again.
 _OVER: Final = f"""
   FROM capacity_leavingroom AS held
@@ -62,7 +76,6 @@ _HOSTS_OVER: Final = f"SELECT DISTINCT held.host_id {_OVER} ORDER BY 1"
 _END: Final = f"""
 DELETE FROM capacity_leavingroom
  WHERE host_id = ANY (%s) AND id IN (SELECT held.id {_OVER})
-RETURNING host_id, memory_bytes, vcpus
 """  # noqa: S608 - our own text
 
 
@@ -77,10 +90,11 @@ class Left(NamedTuple):
 def hold_left_rooms(left: Iterable[Left]) -> None:
     """Hold the room of slots that leave hosts, where agents have it still.
 
-    To be called in the transaction that gave it back, which has locked the rooms.
+    To be called in the transaction that gave it back, which has locked the rooms, before the slots
+    are written or deleted: what they hold besides memory and vCPUs is read from their rows.
     """
     gone = [one for one in left if one.block != ZERO]
-    if not gone:
+    if not gone or not does_any_enforce():
         return
     columns: list[Sequence[int]] = [
         [one.slot_id for one in gone],
@@ -89,11 +103,9 @@ def hold_left_rooms(left: Iterable[Left]) -> None:
         [one.block.vcpus for one in gone],
     ]
     rows = fetch_rows(_HOLD, columns)
-    if not rows:
-        return
-    full = move_blocks(ReservationKind.COMMITTED, _sums(row[1:] for row in rows))
+    full = move_blocks(ReservationKind.COMMITTED, _sums(row[1:] for row in rows)) if rows else ()
     if full:
-        LeavingRoom.objects.filter(pk__in=[pk for pk, host, _, _ in rows if host in full]).delete()
+        execute(_WITHOUT_BLOCKS, {"ids": [pk for pk, host, _, _ in rows if host in full]})
 
 
 def leaving_room(host_id: int) -> ResourceVector:
@@ -128,12 +140,10 @@ def _give_back(host_ids: Sequence[int]) -> int:
     with transaction.atomic(durable=True):
         set_lock_timeout()
         lock_rooms(host_ids)
-        rows = fetch_rows(_END, [list(host_ids)])
-        sums = _sums(rows)
-        shift_blocks(
-            ReservationKind.COMMITTED, {host: ZERO - block for host, block in sums.items()}
-        )
-    return len(rows)
+        count = execute(_END, [list(host_ids)])
+        # Not by difference: a release that knows no such rows may have counted without them.
+        recount_committed(host_ids)
+    return count
 
 
 def _sums(rows: Iterable[Sequence[int]]) -> dict[int, ResourceVector]:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from capacity.ledger.slot_request import SlotAsk, slot_request
-from scheduling.columns import BoolColumn, FloatColumn
+from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Decision
 from scheduling.engine import SLOT_PIPELINE, Batch
 from scheduling.evaluation import Evaluation, Pipeline, PipelineRunError
 from scheduling.filters.needs import filter_has_other_resources
-from scheduling.needs import NO_NEEDS
+from scheduling.needs import NO_NEEDS, Needs
 from scheduling.request import PlacementRequest
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
 MAX_CANDIDATES = 3
 """How many of the best hosts a decision tells."""
+NOTHING_ELSE: Final[Mapping[int, Needs]] = MappingProxyType({})
 
 
 class Held(NamedTuple):
@@ -165,15 +167,23 @@ def weigh_hosts(hosts: HostTable, ask: SlotAsk) -> tuple[BoolColumn, FloatColumn
     return evaluation.survivors(), evaluation.scores
 
 
-def table_with_released(hosts: HostTable, deltas: Mapping[int, ResourceVector]) -> HostTable:
+def table_with_released(
+    hosts: HostTable,
+    deltas: Mapping[int, ResourceVector],
+    needs: Mapping[int, Needs] = NOTHING_ELSE,
+) -> HostTable:
     """Return the host table after committed blocks changed.
 
     Args:
         hosts: Table before.
         deltas: Host key to change in bytes and vCPUs, negative for released room. Hosts that are
             not in the table are ignored.
+        needs: Likewise to change of network, disk I/O and GPUs.
     """
-    changed = sorted(host_id for host_id, delta in deltas.items() if delta != ZERO)
+    changed = sorted(
+        {host_id for host_id, delta in deltas.items() if delta != ZERO}
+        | {host_id for host_id, held in needs.items() if any(held)}
+    )
     if not changed:
         return hosts
     wanted = np.array(changed, dtype=np.int64)
@@ -184,12 +194,16 @@ def table_with_released(hosts: HostTable, deltas: Mapping[int, ResourceVector]) 
     known[known] = ordered_ids[positions[known]] == wanted[known]
     rows = order[positions[known]]
     known_ids = wanted[known].tolist()
-    return hosts.replace_columns(
-        rows,
-        {
-            "committed_memory_bytes": hosts.committed_memory_bytes[rows]
-            + np.array([deltas[host_id].memory_bytes for host_id in known_ids], dtype=np.int64),
-            "committed_vcpus": hosts.committed_vcpus[rows]
-            + np.array([deltas[host_id].vcpus for host_id in known_ids], dtype=np.int64),
-        },
-    )
+    blocks = [deltas.get(host_id, ZERO) for host_id in known_ids]
+    columns: dict[str, Int64Column] = {
+        "committed_memory_bytes": hosts.committed_memory_bytes[rows]
+        + np.array([block.memory_bytes for block in blocks], dtype=np.int64),
+        "committed_vcpus": hosts.committed_vcpus[rows]
+        + np.array([block.vcpus for block in blocks], dtype=np.int64),
+    }
+    if needs:
+        held = [needs.get(host_id, NO_NEEDS) for host_id in known_ids]
+        columns["others_left"] = hosts.others_left[rows] - np.array(held, dtype=np.int64).reshape(
+            -1, len(NO_NEEDS)
+        )
+    return hosts.replace_columns(rows, columns)

@@ -32,6 +32,7 @@ SELECT target_host_id FROM capacity_reservation
  UNION SELECT confirmed_host_id FROM capacity_reservation
  WHERE kind = 'committed' AND confirmed_host_id IS NOT NULL
  UNION SELECT host_id FROM hosts_hostresource WHERE reserved > 0
+ UNION SELECT host_id FROM capacity_leavingroom
  ORDER BY 1
 """
 # Setting a column is enough: the trigger works out what a slot holds. What it holds more is counted
@@ -50,13 +51,17 @@ RETURNING slot.id
 _COUNT_ANEW: Final = """
 WITH wanted AS (
     SELECT place.host_id, kind.resource, coalesce(sum(kind.held), 0)::bigint AS reserved
-      FROM (SELECT DISTINCT slot.id, host.id AS host_id, slot.held_network_bps,
-                   slot.held_disk_io_bps, slot.held_gpus
+      FROM (SELECT DISTINCT slot.id, host.id AS host_id, slot.held_network_bps AS network_bps,
+                   slot.held_disk_io_bps AS disk_io_bps, slot.held_gpus AS gpus
               FROM capacity_reservation AS slot
               JOIN hosts_host AS host ON host.id IN (slot.target_host_id, slot.confirmed_host_id)
-             WHERE slot.kind = 'committed' AND host.id = ANY (%(hosts)s)) AS place
+             WHERE slot.kind = 'committed' AND host.id = ANY (%(hosts)s)
+             UNION ALL
+            SELECT -left_room.id, host_id, network_bps, disk_io_bps, gpus
+              FROM capacity_leavingroom AS left_room
+             WHERE host_id = ANY (%(hosts)s)) AS place
      CROSS JOIN unnest('{network,disk_io,gpu}'::text[], ARRAY[
-           place.held_network_bps, place.held_disk_io_bps, place.held_gpus])
+           place.network_bps, place.disk_io_bps, place.gpus])
            AS kind (resource, held)
      GROUP BY place.host_id, kind.resource
 ), differs AS (

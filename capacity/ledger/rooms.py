@@ -106,6 +106,38 @@ SELECT unnest(ARRAY[target_host_id, confirmed_host_id]) FROM capacity_reservatio
  WHERE target_host_id = ANY(%(host_ids)s) OR confirmed_host_id = ANY(%(host_ids)s)
 """
 
+# What is held of each host: by reservations, and by slots that left and that agents have still.
+HOLDS = """
+                    SELECT target_host_id AS host_id, kind, blocked_memory_bytes, blocked_vcpus
+                      FROM capacity_reservation
+                     WHERE target_host_id IS NOT NULL
+                       AND (%(host_ids)s::bigint[] IS NULL OR target_host_id = ANY(%(host_ids)s))
+                     UNION ALL
+                    SELECT confirmed_host_id, kind, blocked_memory_bytes, blocked_vcpus
+                      FROM capacity_reservation
+                     WHERE confirmed_host_id IS NOT NULL
+                       AND confirmed_host_id IS DISTINCT FROM target_host_id
+                       AND (%(host_ids)s::bigint[] IS NULL
+                            OR confirmed_host_id = ANY(%(host_ids)s))
+                     UNION ALL
+                    SELECT host_id, 'committed', memory_bytes, vcpus FROM capacity_leavingroom
+                     WHERE %(host_ids)s::bigint[] IS NULL OR host_id = ANY(%(host_ids)s)
+"""
+
+COUNT_COMMITTED = f"""
+WITH held AS (
+    SELECT host_id, sum(blocked_memory_bytes)::bigint AS memory_bytes,
+           sum(blocked_vcpus)::bigint AS vcpus
+      FROM ({HOLDS}) AS holds WHERE kind = 'committed' GROUP BY host_id
+)
+UPDATE capacity_hostcapacity AS room
+   SET committed_memory_bytes = coalesce(held.memory_bytes, 0),
+       committed_vcpus = coalesce(held.vcpus, 0)
+  FROM unnest(%(host_ids)s::bigint[]) AS asked(host_id)
+  LEFT JOIN held ON held.host_id = asked.host_id
+ WHERE room.host_id = asked.host_id
+"""  # noqa: S608 - constants only
+
 # Rooms follow hosts, VMs and reservations; rows that are right already are not written.
 REBUILD_ROOMS = """
 WITH wanted AS (
@@ -126,20 +158,7 @@ WITH wanted AS (
             SELECT host_id,
                    {sums}
               FROM (
-                    SELECT target_host_id AS host_id, kind, blocked_memory_bytes, blocked_vcpus
-                      FROM capacity_reservation
-                     WHERE target_host_id IS NOT NULL
-                       AND (%(host_ids)s::bigint[] IS NULL OR target_host_id = ANY(%(host_ids)s))
-                     UNION ALL
-                    SELECT confirmed_host_id, kind, blocked_memory_bytes, blocked_vcpus
-                      FROM capacity_reservation
-                     WHERE confirmed_host_id IS NOT NULL
-                       AND confirmed_host_id IS DISTINCT FROM target_host_id
-                       AND (%(host_ids)s::bigint[] IS NULL
-                            OR confirmed_host_id = ANY(%(host_ids)s))
-                     UNION ALL
-                    SELECT host_id, 'committed', memory_bytes, vcpus FROM capacity_leavingroom
-                     WHERE %(host_ids)s::bigint[] IS NULL OR host_id = ANY(%(host_ids)s)
+{holds}
                    ) AS holds
              GROUP BY host_id
            ) AS held ON held.host_id = host.id
@@ -194,12 +213,18 @@ def _rebuild_rooms_statement() -> str:
     )
     return REBUILD_ROOMS.format(
         sums=sums,
+        holds=HOLDS,
         allocated=allocated_rows(),
         columns=", ".join(("host_id", *ROOM_COLUMNS)),
         assignments=", ".join(f"{name} = excluded.{name}" for name in ROOM_COLUMNS),
         current=", ".join(f"room.{name}" for name in ROOM_COLUMNS),
         excluded=", ".join(f"excluded.{name}" for name in ROOM_COLUMNS),
     )
+
+
+def recount_committed(host_ids: Sequence[int]) -> None:
+    """Count anew what slots, and slots that left, hold on hosts whose rooms the caller locked."""
+    execute(COUNT_COMMITTED, {"host_ids": sorted(host_ids)})
 
 
 def lock_rooms(host_ids: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ from capacity.ledger.in_flight_end import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
 from hosts.agents.workload_models import Workload
 from hosts.models import Host
-from journal.models import FollowedModel
+from journal.models import CurrentTransactionID, FollowedModel
 from scheduling.intents import Intent
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import ResourceVector
@@ -329,7 +329,8 @@ class LeavingRoom(models.Model):
     """Room of a slot that left a host whose agent has not said yet that it gave it back.
 
     Counted in ``HostCapacity.committed_*`` of the host while the agent makes slots, is not down and
-    has the workload. Writers: ``capacity.ledger`` alone.
+    has the workload; what it holds of network, disk I/O and GPUs in ``HostResource.reserved``, by a
+    trigger. Writers: ``capacity.ledger`` alone.
     """
 
     workload = models.OneToOneField(
@@ -338,7 +339,18 @@ class LeavingRoom(models.Model):
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="+")
     memory_bytes = models.BigIntegerField()
     vcpus = models.BigIntegerField()
+    network_bps = models.BigIntegerField(default=0, db_default=0, help_text="bytes per second")
+    disk_io_bps = models.BigIntegerField(default=0, db_default=0, help_text="bytes per second")
+    gpus = models.BigIntegerField(default=0, db_default=0)
     since = models.DateTimeField(db_default=Now())
+    commitment_key = models.BigIntegerField(
+        null=True, blank=True, help_text="key of the commitment whose slot it was"
+    )
+    left_xid = models.BigIntegerField(
+        db_default=CurrentTransactionID(),
+        editable=False,
+        help_text="the transaction in which the slot left",
+    )
 
     class Meta:
         ordering = ("id",)
@@ -346,7 +358,11 @@ class LeavingRoom(models.Model):
             models.CheckConstraint(
                 condition=Q(memory_bytes__gte=0, vcpus__gte=0),
                 name="capacity_leavingroom_not_negative",
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(network_bps__gte=0, disk_io_bps__gte=0, gpus__gte=0),
+                name="capacity_leavingroom_others_not_negative",
+            ),
         ]
 
     def __str__(self) -> str:

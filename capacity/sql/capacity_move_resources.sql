@@ -1,7 +1,8 @@
 -- HostResource.reserved follows what slots hold, in the statement that writes them (spec hosts, D.12).
 -- What comes to a host from nowhere, and what grows there by its size, needs room; what moves from
--- another host with its VMs, and what a slot gets back when a VM leaves it, is counted as it is. Rows
--- are locked by host and in the fixed order of the resources, under the lock of the host's room.
+-- another host with its VMs, and what a slot gets back when a VM leaves it, is counted as it is. What
+-- slots left behind in the same transaction makes room, as agents remove before they make. Rows are
+-- locked by host and in the fixed order of the resources, under the lock of the host's room.
 CREATE OR REPLACE FUNCTION capacity_move_resources() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     v_change record;
@@ -36,13 +37,45 @@ BEGIN
     LOOP
         CONTINUE WHEN v_change.amount = 0;
         -- A host of which nothing is known yet has its row from here on, so that none is lost.
-        INSERT INTO hosts_hostresource AS place (host_id, resource, source, reserved)
-        VALUES (v_change.host_id, v_change.resource, 'unknown', greatest(v_change.amount, 0))
-        ON CONFLICT (host_id, resource) DO UPDATE
-           SET reserved = greatest(place.reserved + v_change.amount, 0)
-         WHERE v_change.amount < 0 OR NOT v_needs_room OR place.source = 'unknown'
-            OR NOT place.is_stale
-               AND place.effective_capacity - place.allocated - place.reserved >= v_change.amount;
+        LOOP
+            INSERT INTO hosts_hostresource AS place (host_id, resource, source, reserved)
+            VALUES (v_change.host_id, v_change.resource, 'unknown', greatest(v_change.amount, 0))
+            ON CONFLICT (host_id, resource) DO UPDATE
+               SET reserved = greatest(place.reserved + v_change.amount, 0)
+             WHERE v_change.amount < 0 OR NOT v_needs_room OR place.source = 'unknown'
+                OR NOT place.is_stale
+                   AND place.effective_capacity - place.allocated - place.reserved
+                       >= v_change.amount;
+            EXIT WHEN FOUND;
+            WITH kept AS (
+                SELECT room.id, CASE v_change.resource WHEN 'network' THEN room.network_bps
+                       WHEN 'disk_io' THEN room.disk_io_bps ELSE room.gpus END AS held
+                  FROM capacity_leavingroom AS room
+                 WHERE room.host_id = v_change.host_id
+                   AND room.left_xid = pg_current_xact_id()::text::bigint
+            ), lacking AS (
+                SELECT v_change.amount - place.effective_capacity + place.allocated
+                       + place.reserved AS amount
+                  FROM hosts_hostresource AS place
+                 WHERE place.host_id = v_change.host_id AND place.resource = v_change.resource
+                   AND NOT place.is_stale
+            ), given AS (
+                SELECT kept.id, least(kept.held, lacking.amount - coalesce(
+                           sum(kept.held) OVER (ORDER BY kept.id ROWS BETWEEN UNBOUNDED PRECEDING
+                                                                      AND 1 PRECEDING), 0)
+                       )::bigint AS amount
+                  FROM kept CROSS JOIN lacking
+            )
+            UPDATE capacity_leavingroom AS room
+               SET network_bps = room.network_bps
+                       - CASE v_change.resource WHEN 'network' THEN given.amount ELSE 0 END,
+                   disk_io_bps = room.disk_io_bps
+                       - CASE v_change.resource WHEN 'disk_io' THEN given.amount ELSE 0 END,
+                   gpus = room.gpus
+                       - CASE v_change.resource WHEN 'gpu' THEN given.amount ELSE 0 END
+              FROM given WHERE given.id = room.id AND given.amount > 0;
+            EXIT WHEN NOT FOUND;
+        END LOOP;
         IF NOT FOUND THEN
             SELECT * INTO v_place FROM hosts_hostresource AS place
              WHERE place.host_id = v_change.host_id AND place.resource = v_change.resource;

@@ -39,6 +39,7 @@ from commitments.domain.statuses import Cause, Outcome, ResourceType
 from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
 from scheduling.evaluation import Pipeline
+from scheduling.needs import NO_NEEDS, Needs
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
 
@@ -190,6 +191,9 @@ class AdmissionPlan:
         freed_blocks: Host key to what slots that go or shrink give back there before any other is
             placed, in bytes and vCPUs, negative.
         block_deltas: Host key to the net change of what committed slots block there.
+        freed_needs: As ``freed_blocks``, of network, disk I/O and GPUs; without what slots that
+            shrink give back, as the rest of each rounds up its part.
+        need_deltas: As ``block_deltas``, likewise.
     """
 
     decisions: tuple[CommitmentDecision, ...]
@@ -198,6 +202,8 @@ class AdmissionPlan:
     divisions: tuple[SlotDivision, ...] = ()
     freed_blocks: Mapping[int, ResourceVector] = field(default_factory=dict)
     block_deltas: Mapping[int, ResourceVector] = field(default_factory=dict)
+    freed_needs: Mapping[int, Needs] = field(default_factory=dict)
+    need_deltas: Mapping[int, Needs] = field(default_factory=dict)
 
     @property
     def rejections(self) -> tuple[CommitmentDecision, ...]:
@@ -256,6 +262,7 @@ class _Admission:
         self._may_reject = may_reject
         self._now = now
         self._deltas: defaultdict[int, ResourceVector] = defaultdict(ResourceVector)
+        self._needs: defaultdict[int, Needs] = defaultdict(Needs)
         self._released: set[int] = set()
         self._shrunk_blocks: dict[int, ResourceVector] = {}
         self._adopted: set[str] = set()
@@ -274,6 +281,7 @@ class _Admission:
             if draft.target.is_holding and _wants_slots(draft.target):
                 self._plan_slots(draft)
         freed_blocks = dict(sorted(self._deltas.items()))
+        freed_needs = dict(sorted(self._needs.items()))
         decisions = self._place_and_decide()
         return AdmissionPlan(
             decisions=decisions,
@@ -284,6 +292,8 @@ class _Admission:
             block_deltas={
                 host_id: delta for host_id, delta in sorted(self._deltas.items()) if delta != ZERO
             },
+            freed_needs=freed_needs,
+            need_deltas=dict(sorted(self._needs.items())),
         )
 
     def _divide(self, division: SlotDivision) -> None:
@@ -319,6 +329,8 @@ class _Admission:
         room = self._rooms[slot_id]
         for host_id in room.host_ids:
             self._deltas[host_id] -= self._shrunk_blocks.get(slot_id, room.blocked)
+            if any(room.needs):
+                self._needs[host_id] = self._needs[host_id].with_less(room.needs)
 
     def _plan_slots(self, draft: _Draft) -> None:
         desired = draft.target.desired
@@ -428,7 +440,7 @@ class _Admission:
 
     def _new_placer(self) -> SlotPlacer:
         """Return a placer that sees what was released and held so far."""
-        return SlotPlacer(table_with_released(self._snapshot.hosts, self._deltas))
+        return SlotPlacer(table_with_released(self._snapshot.hosts, self._deltas, self._needs))
 
     def _gives_up(self, draft: _Draft, decision: CommitmentDecision) -> CommitmentDecision:
         """Return the decision of a commitment that lacks a part, and so holds nothing.
@@ -482,6 +494,9 @@ class _Admission:
         for placement in placements:
             if placement.host_id is not None:
                 self._deltas[placement.host_id] += placement.block
+                needs = placement.decision.request.needs if placement.decision else NO_NEEDS
+                if any(needs):
+                    self._needs[placement.host_id] = self._needs[placement.host_id].with_more(needs)
 
     def _decide(
         self, draft: _Draft, placements: tuple[SlotPlacement, ...], cores: CoresAccount

@@ -120,7 +120,10 @@ class _Search:
             start,
             end,
             lambda m: _may_fit(
-                table_with_released(self._sweep.snapshot_at(m).hosts, plan.freed_blocks), new_slots
+                table_with_released(
+                    self._sweep.snapshot_at(m).hosts, plan.freed_blocks, plan.freed_needs
+                ),
+                new_slots,
             ),
         )
         if hopeful is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from capacity.ledger.blocking import blocked_resources
 from capacity.ledger.sharing import InsideVM, divide_vms
+from scheduling.needs import NO_NEEDS, Needs
 from scheduling.resources import ZERO, ResourceVector
 
 
@@ -20,6 +21,7 @@ class SlotRoom:
         confirmed: Sum over VMs seen in it.
         expected: Sum over VMs placed in it, not yet seen and held by no in-flight row.
         listed: Sum over all VMs in it, seen or not.
+        needs: What it holds of network, disk I/O and GPUs of each of them.
     """
 
     host_ids: tuple[int, ...] = ()
@@ -27,6 +29,7 @@ class SlotRoom:
     confirmed: ResourceVector = ZERO
     expected: ResourceVector = ZERO
     listed: ResourceVector = ZERO
+    needs: Needs = NO_NEEDS
 
 
 def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
@@ -40,7 +43,10 @@ def shrunk_block(room: SlotRoom, smaller: ResourceVector) -> ResourceVector:
 
 
 def divided_rooms(room: SlotRoom, pieces: Sequence[ResourceVector]) -> tuple[SlotRoom, ...]:
-    """Return what the pieces of a slot take; what they block adds up to what it blocks."""
+    """Return what the pieces of a slot take; what they block adds up to what it blocks.
+
+    Of what it needs besides they are said to give back nothing, as each rounds up its part.
+    """
     is_moving = len(room.host_ids) > 1
     inside = (
         InsideVM(resources=room.confirmed, is_confirmed=True),
@@ -51,7 +57,11 @@ def divided_rooms(room: SlotRoom, pieces: Sequence[ResourceVector]) -> tuple[Slo
     rooms = []
     for piece, (confirmed, expected, held) in zip(pieces, parts, strict=True):
         part = replace(
-            room, confirmed=confirmed, expected=expected, listed=confirmed + expected + held
+            room,
+            confirmed=confirmed,
+            expected=expected,
+            listed=confirmed + expected + held,
+            needs=NO_NEEDS,
         )
         rooms.append(replace(part, blocked=shrunk_block(part, piece) if room.host_ids else ZERO))
     return tuple(rooms)

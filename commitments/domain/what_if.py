@@ -130,6 +130,5 @@ def _after(snapshot: AdmissionSnapshot, plan: AdmissionPlan) -> AdmissionSnapsho
         key = (desired.flavor_group_name, desired.zone)
         if desired.resource_type is ResourceType.CORES and key in cores:
             cores[key] = cores[key].with_held(desired.project_id, desired.requested_amount)
-    return replace(
-        snapshot, hosts=table_with_released(snapshot.hosts, plan.block_deltas), cores=cores
-    )
+    hosts = table_with_released(snapshot.hosts, plan.block_deltas, plan.need_deltas)
+    return replace(snapshot, hosts=hosts, cores=cores)

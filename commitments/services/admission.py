@@ -38,6 +38,7 @@ from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, O
 from commitments.metrics.slots import SLOT_RENEWALS
 from commitments.models import Commitment
 from commitments.selectors.payg import payg_candidates
+from scheduling.needs import Needs
 from scheduling.resources import ResourceVector
 
 
@@ -94,6 +95,7 @@ def slot_room(slot: Reservation, inside: SlotVMSums) -> SlotRoom:
         confirmed=inside.confirmed,
         expected=inside.expected_unheld,
         listed=inside.confirmed + inside.expected,
+        needs=Needs(slot.held_network_bps, slot.held_disk_io_bps, slot.held_gpus),
     )
 
 
