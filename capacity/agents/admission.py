@@ -1,7 +1,7 @@
 """Whether a host has room for something, and what is the most that it has (spec hosts, A.9, D.6).
 
 CPUs and memory are the ledger's, so that slots and VMs in flight count; the rest is what the host's
-agent reported last.
+agent reported last, with what slots hold of network, disk I/O and GPUs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headroom_host_agent.resources.status import ResourceStatus, as_ratio
 
 from capacity.models import HostCapacity
 from hosts.agents.models import HostAgent
+from hosts.agents.resource_models import HostResource, OtherResource
 from hosts.models import Host
 from journal.errors import InvalidInput
 
@@ -70,8 +71,10 @@ def check_admission(host_name: str, request: AllocationRequest) -> Admission:
         raise HostRoomUnknown(f"no room of a host {host_name!r} is known", field="host")
     agents = HostAgent.objects.filter(host_name=host_name, decommissioned_at__isnull=True)
     report: Mapping[str, Any] | None = agents.values_list("report", flat=True).first()
-    statuses = _of_ledger(held) | _of_report(report or {})
-    gpu = _gpu(report)
+    rows = HostResource.objects.filter(host=held.host).values_list("resource", "reserved")
+    reserved = dict(rows)
+    statuses = _of_ledger(held) | _of_report(report or {}, reserved)
+    gpu = _gpu(report, reserved.get(OtherResource.GPU.value, 0))
     failures = (
         *shortages(statuses, gpu, request),
         *_stale(statuses, request),
@@ -111,7 +114,10 @@ def _of_ledger(held: HostCapacity) -> dict[ResourceType, ResourceStatus]:
     return {one.type: one for one in found}
 
 
-def _of_report(report: Mapping[str, Any]) -> dict[ResourceType, ResourceStatus]:  # Any: JSON
+def _of_report(
+    report: Mapping[str, Any],  # Any: JSON
+    reserved: Mapping[str, int],
+) -> dict[ResourceType, ResourceStatus]:
     return {
         kind: ResourceStatus(
             type=kind,
@@ -120,7 +126,7 @@ def _of_report(report: Mapping[str, Any]) -> dict[ResourceType, ResourceStatus]:
             allocated=told["allocated"],
             oversub_ratio=as_ratio(Decimal(str(told["oversub_ratio"]))),
             source=Source(told["source"]),
-            pending=told["pending"],
+            pending=told["pending"] + reserved.get(kind.value, 0),
             error=told.get("error", "") or ("a lister failed" if told["stale"] else ""),
         )
         for kind in REPORTED
@@ -128,15 +134,15 @@ def _of_report(report: Mapping[str, Any]) -> dict[ResourceType, ResourceStatus]:
     }
 
 
-def _gpu(report: Mapping[str, Any] | None) -> GpuSlots | None:  # Any: JSON
+def _gpu(report: Mapping[str, Any] | None, reserved: int) -> GpuSlots | None:  # Any: JSON
     told = (report or {}).get("gpu")
     if told is None:
         return None
     return GpuSlots(
         mode=told["mode"],
         total=told["total_slots"],
-        used=told["used_slots"],
-        allocatable=told["allocatable_slots"],
+        used=told["used_slots"] + reserved,
+        allocatable=max(0, told["allocatable_slots"] - reserved),
         disabled_reason=told.get("placement_disabled_reason", ""),
     )
 

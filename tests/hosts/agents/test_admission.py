@@ -13,6 +13,7 @@ from hosts.agents.models import HostAgent
 from hosts.models import Host
 from journal.clock import database_now
 from tests.api.liquid_client import VIEWER
+from tests.capacity.test_slot_resources import gpu_group
 from tests.factories import make_commitment, make_host, make_slot
 from tests.hosts.agents.agents import report
 from tests.hosts.agents.test_orders import _tokens, refusal, told  # noqa: F401 - a fixture
@@ -99,6 +100,25 @@ def test_the_rest_is_as_the_agent_reported_it() -> None:
     assert not answer(needs_gpu=True)["fits"]
     HostAgent.objects.update(decommissioned_at=database_now())
     assert answer(disk_bytes=1)["unchecked"] == ["disk"]
+
+
+def test_what_slots_hold_of_the_rest_is_not_there_for_others() -> None:
+    gpu_group()
+    enforcing("h1")
+    host = Host.objects.get()
+    gpu = {"mode": "vgpu", "total_slots": 4, "used_slots": 2, "allocatable_slots": 2,
+           "quarantined_slots": 0}  # fmt: skip
+    reported(network=resource("network", 10_000_000, 1_000_000), gpu=gpu)
+    assert answer(needs_gpu=True, network_upload_bps=9_000_000)["fits"]
+    commitment = make_commitment()
+    make_slot(commitment, host, memory_gib=1)
+    assert answer(needs_gpu=True, network_upload_bps=8_000_000)["fits"]
+    make_slot(commitment, host, memory_gib=1)
+
+    found = answer(needs_gpu=True, network_upload_bps=8_000_000)
+
+    assert short(found) == [("network", 8_000_000, 7_000_000), ("gpu", 1, 0)]
+    assert "all slots are in use (mode vgpu, total 4, used 4)" in found["failures"][1]["message"]
 
 
 def test_what_cannot_be_answered_is_refused_and_nothing_is_held() -> None:
