@@ -223,6 +223,16 @@ class Host(FollowedModel):
         blank=True,
         help_text="allowed projects as an operator ordered them; empty if the cloud says them",
     )
+    ordered_overcommit = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="cpu, memory to the ratio that an operator ordered; empty if the cloud says it",
+    )
+    high_availability = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="whether its VMs are to start elsewhere when it dies",
+    )
     provider_uuid = models.CharField(
         max_length=64, blank=True, help_text="root resource provider in Placement"
     )
@@ -240,6 +250,12 @@ class Host(FollowedModel):
         db_default={},
         blank=True,
         help_text="condition type to status, as the host reports them",
+    )
+    condition_reasons = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="condition type to its reason and message, as far as the host tells them",
     )
     domain_capabilities = models.JSONField(
         default=dict,

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
 from bridge.domain.owned_fields import Amounts, Json, Stated
-from hosts.domain.readiness import Condition, compute_ready
+from hosts.domain.readiness import Condition, compute_ready, is_hindering
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import OS_VERSION_MAX, Maintenance
 from hosts.region.described import DescribedAggregate, DescribedHost
@@ -33,6 +33,8 @@ SUFFIXES: Final = {
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
 }
 LARGEST_RATIO: Final = Decimal("9999.9999")
+#: Characters that are kept of a reason or message of a condition.
+LONGEST_WHY: Final = 500
 
 
 def object_node(body: object, number: int = 0) -> Node:
@@ -88,6 +90,7 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
             :OS_VERSION_MAX
         ],
         maintenance=maintenance,
+        high_availability=spec.boolean("highAvailability", default=True),
         total_vcpus=vcpus or 0,
         total_memory_bytes=memory_bytes or 0,
         effective_vcpus=_first(effective[0], vcpus),
@@ -103,6 +106,7 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
             maintenance=maintenance,
             lifecycle_managed=spec.boolean("lifecycleEnabled", default=True),
         ),
+        condition_reasons=_condition_reasons(status),
         domain_capabilities={
             name: domain.texts(key, required=False)
             for name, key in CAPABILITIES.items()
@@ -310,6 +314,25 @@ def _conditions(status: Node, *, maintenance: str, lifecycle_managed: bool) -> d
         ).is_ready
         statuses[READY] = ("Unknown" if lifecycle_managed else "True") if ready else "False"
     return dict(sorted(statuses.items()))
+
+
+def _condition_reasons(status: Node) -> dict[str, dict[str, str]]:
+    """Return why conditions stand as they do, by type; those that say nothing are left out.
+
+    Messages change with each look of whoever writes them: kept are those that say why the host
+    takes nothing.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for node in _objects(status, "conditions"):
+        kind = node.text("type")
+        keys = ("reason", "message") if is_hindering(kind, node.text("status")) else ("reason",)
+        told = {key: node.fields.get(key) for key in keys}
+        found[kind] = {
+            key: text.replace("\0", "")[:LONGEST_WHY]
+            for key, text in told.items()
+            if isinstance(text, str) and text
+        }
+    return {kind: found[kind] for kind in sorted(found) if found[kind]}
 
 
 def _instances(status: Node) -> tuple[ReportedVM, ...] | None:

@@ -16,8 +16,8 @@ from journal.kept_sums import Rows
 from journal.metrics import once_per_scrape
 from journal.readings import Reading, Scraped, gauge
 
-# Rows of several kinds: three labels after the host's name, then six numbers. Reasons of conditions
-# of Hypervisor objects are not kept; a check that an agent made of its host fails or does not.
+# Rows of several kinds: three labels after the host's name, then six numbers. A check that an agent
+# made of its host fails or does not; a condition has the reason that its object tells.
 REPORTED: Final = """
 WITH reports AS MATERIALIZED (
     SELECT agent.host_name, coalesce(host.zone, '') AS zone, host.id AS host_id,
@@ -55,6 +55,12 @@ SELECT 'breakdown', reports.host_name, replace(part.name, '_bytes', ''), '', '',
  CROSS JOIN LATERAL jsonb_each_text(
        coalesce(reports.report -> 'disk_breakdown', '{}')) AS part (name, bytes)
  UNION ALL
+SELECT 'images', reports.host_name, replace(part.name, '_bytes', ''), '', '',
+       part.bytes::numeric, NULL, NULL, NULL, NULL, NULL
+  FROM reports
+ CROSS JOIN LATERAL jsonb_each_text(
+       coalesce(reports.report -> 'image_storage', '{}')) AS part (name, bytes)
+ UNION ALL
 SELECT 'gpu', reports.host_name, kind.name, '', '',
        (reports.report -> 'gpu' ->> (kind.name || '_slots'))::numeric, NULL, NULL, NULL, NULL, NULL
   FROM reports
@@ -68,7 +74,9 @@ SELECT 'profile', reports.host_name, profile.one ->> 'name', '', '',
        coalesce(reports.report -> 'gpu' -> 'profiles', '[]')) AS profile (one)
  GROUP BY 2, 3
  UNION ALL
-SELECT 'condition', host.name, host.zone, stated.type, '', (stated.status = 'True')::int,
+SELECT 'condition', host.name, host.zone, stated.type,
+       coalesce(host.condition_reasons -> stated.type ->> 'reason', ''),
+       (stated.status = 'True')::int,
        NULL, NULL, NULL, NULL, NULL
   FROM hosts_host AS host
  CROSS JOIN LATERAL jsonb_each_text(host.conditions) AS stated (type, status)
@@ -118,6 +126,16 @@ HOSTS: Final = Scraped(
         _rows("breakdown", 2, 1),
         ("host", "component"),
         (gauge("host_disk_breakdown_bytes", "What takes the disk of a host."),),
+    ),
+    Reading(
+        _rows("images", 2, 1),
+        ("host", "kind"),
+        (
+            gauge(
+                "host_image_storage_bytes",
+                "What images and layers take of a host's disk, and the most that they may.",
+            ),
+        ),
     ),
     Reading(
         _rows("gpu", 2, 1),

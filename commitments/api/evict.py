@@ -13,6 +13,7 @@ class EvictView(HostOrderView):
     """Moves what has no VMs, and says what is left."""
 
     path_label = "/api/v1/hosts/{name}/evict"
+    is_task = True
 
     def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
         """Carry it out."""

@@ -110,6 +110,8 @@ class HostSerializer(RowSerializer):
             "traits",
             "aggregate_uuids",
             "allowed_projects",
+            "ordered_overcommit",
+            "high_availability",
             "created_at",
             "updated_at",
         )

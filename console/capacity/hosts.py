@@ -56,6 +56,16 @@ def used_amounts(room: HostCapacity) -> tuple[int, int]:
     return memory_bytes, vcpus
 
 
+def conditions_text(row: Host) -> str:
+    """Show the conditions that a host reports, with why they stand so."""
+    lines = []
+    for kind, status in sorted(row.conditions.items()):
+        why = row.condition_reasons.get(kind, {})
+        told = ": ".join(why[key] for key in ("reason", "message") if why.get(key))
+        lines.append(f"{kind} is {status}" + (f" ({told})" if told else ""))
+    return "; ".join(lines) or NOTHING
+
+
 def free_text(room: HostCapacity) -> SafeString:
     """Show what is left on a host; negative when over-subscribed."""
     memory_bytes, vcpus = used_amounts(room)
@@ -107,6 +117,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "disabled_reason",
         "maintenance",
         "maintenance_reason",
+        "conditions_column",
         "slots_held_off",
         "down_since",
         "terminating_since",
@@ -129,6 +140,8 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "aggregates",
         "allowed_projects",
         "ordered_projects",
+        "ordered_overcommit",
+        "high_availability",
         "provider_inventories",
         "nested_providers",
         "generation",
@@ -159,6 +172,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         }
 
     state_column = shown("ready", host_state_badge, "state")
+    conditions_column = shown("conditions", conditions_text)
 
     @admin.display(description="VMs", ordering="vm_count")
     def vms(self, row: Host) -> SafeString:

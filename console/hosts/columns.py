@@ -51,7 +51,7 @@ def host_state_badge(row: Host) -> SafeString:
         why.append("disabled")
     if row.maintenance not in {"", "ha"}:
         why.append(f"{row.get_maintenance_display()} maintenance")
-    why.extend(hindering_conditions(row.conditions))
+    why.extend(hindering_conditions(row.conditions, row.condition_reasons))
     return badge("bad" if row.state == "down" else "warn", ", ".join(why), row.disabled_reason)
 
 

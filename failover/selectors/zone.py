@@ -87,7 +87,8 @@ SELECT host.id, host.name, host.building_block,
        room.committed_memory_bytes + room.in_flight_memory_bytes,
        room.committed_vcpus + room.in_flight_vcpus,
        room.failover_memory_bytes, room.failover_vcpus,
-       host.hypervisor_type, host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False'
+       host.hypervisor_type,
+       NOT host.high_availability OR host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False'
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
 SELECT_HOSTS = HOST_COLUMNS + " WHERE host.zone = %(zone)s ORDER BY host.id"

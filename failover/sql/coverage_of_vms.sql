@@ -18,5 +18,6 @@ SELECT host.zone, vm.flavor_name, need.required, count(*),
   JOIN need ON need.flavor_name = vm.flavor_name
   LEFT JOIN cover ON cover.vm_uuid = vm.openstack_id
  WHERE vm.status <> ALL(%(not_owed)s) AND host.zone <> ''
-   AND (%(cover_non_ha)s OR host.conditions->>'HaEnabled' IS DISTINCT FROM 'False')
+   AND (%(cover_non_ha)s OR host.high_availability
+        AND host.conditions->>'HaEnabled' IS DISTINCT FROM 'False')
  GROUP BY 1, 2, 3 ORDER BY 1, 2

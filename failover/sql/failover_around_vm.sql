@@ -84,7 +84,8 @@ BEGIN
                        room.committed_memory_bytes + room.in_flight_memory_bytes,
                        room.committed_vcpus + room.in_flight_vcpus,
                        room.failover_memory_bytes, room.failover_vcpus, host.hypervisor_type,
-                       host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False')
+                       NOT host.high_availability
+                           OR host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False')
                    ORDER BY host.id)
               FROM hosts_host AS host
              CROSS JOIN LATERAL (SELECT * FROM capacity_hostcapacity

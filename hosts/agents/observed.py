@@ -23,7 +23,7 @@ from hosts.agents.reports import AHEAD
 from hosts.agents.workload_models import Workload
 from hosts.agents.workloads import lock_agent
 from hosts.domain.vm_list import ReportedVM
-from hosts.domain.workloads import OPEN, WorkloadState
+from hosts.domain.workloads import OPEN, UNITS_OF_DATA, WorkloadState
 from hosts.feed.reported import keep_reported_instances
 from hosts.models import Host, Instance
 from journal.clock import database_now
@@ -173,15 +173,21 @@ def _is_unsettled(agent: HostAgent, generated_at: datetime) -> bool:
 
 def expected_of(agent: HostAgent) -> dict[str, Any]:
     """Return units (CPUs, else bytes) and workloads by type that an agent told us that it made."""
-    made = Workload.objects.filter(agent=agent, state=WorkloadState.DEPLOYED.value)
-    sums = made.aggregate(
-        cru=Sum("cpus", default=0),
-        mru=Sum("memory_bytes", default=0),
-        disk=Sum("disk_bytes", default=0),
+    made = Workload.objects.filter(agent=agent, state=WorkloadState.DEPLOYED.value).order_by()
+    sums = made.values_list("type").annotate(
+        count=Count("pk"), cru=Sum("cpus"), mru=Sum("memory_bytes"), disk=Sum("disk_bytes")
     )
-    counts = made.order_by().values_list("type").annotate(count=Count("pk"))
-    units = {name: int(amount) for name, amount in sums.items()}
-    return {"units": units, "workloads": dict(counts)}
+    units = dict.fromkeys(("cru", "mru", "disk"), 0)
+    counts = {}
+    for kind, count, *amounts in sums:
+        counts[kind] = count
+        if kind not in UNITS_OF_DATA:
+            for name, amount in zip(units, amounts, strict=True):
+                units[name] += int(amount)
+    for kind, data in made.filter(type__in=UNITS_OF_DATA).values_list("type", "data"):
+        for name, amount in UNITS_OF_DATA[kind](data).items():
+            units[name] += amount
+    return {"units": units, "workloads": counts}
 
 
 def _drift(agent: HostAgent, document: Mapping[str, Any]) -> dict[str, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from decimal import Decimal
 from typing import ClassVar, TypeVar
 
 from django.http import HttpResponse
@@ -15,7 +16,8 @@ from hosts.agents.errors import NoAgent
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode
 from hosts.agents.modes import decommission, set_mode
-from hosts.agents.workloads import delete_workload
+from hosts.agents.workloads import delete_forgotten, delete_workload
+from hosts.domain.overcommit import ratio_problem
 from hosts.models import Maintenance
 from hosts.services.host_orders import MOST_PROJECTS, HostOrder
 from journal.auth import RULE_API_WRITE
@@ -26,15 +28,28 @@ LONGEST_WORD = 64
 LONGEST_REASON = 1000
 #: What ``PATCH`` of a host knows.
 PATCHED = frozenset(
-    {"agent_mode", "maintenance", "maintenance_reason", "allowed_projects", "reason"}
+    {
+        "agent_mode",
+        "maintenance",
+        "maintenance_reason",
+        "allowed_projects",
+        "overcommit",
+        "high_availability",
+        "reason",
+    }
 )
 _Words = TypeVar("_Words", AgentMode, Maintenance)
 
 
 class HostOrderView(IdempotentView):
-    """An order about the agent of a host; audited with its reason."""
+    """An order about the agent of a host; audited with its reason.
+
+    ``is_task``: it is taken now and goes on after the answer (202), which has the id that the audit
+    has it under.
+    """
 
     rule: ClassVar[str] = RULE_API_WRITE
+    is_task: ClassVar[bool] = False
 
     def write(self, request: Request) -> HttpResponse:
         """Carry the order out."""
@@ -43,7 +58,10 @@ class HostOrderView(IdempotentView):
             raise NoAgent(name)
         node = parse_json(self.body())
         reason = node.member("reason").text(max_length=LONGEST_REASON)
-        return json_answer({"host": name, **self.order(name, reason, node)})
+        told = {"host": name, **self.order(name, reason, node)}
+        if not self.is_task:
+            return json_answer(told)
+        return json_answer(told | {"task_id": request_id_of(self.http_request)}, status=202)
 
     @abstractmethod
     def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
@@ -70,6 +88,7 @@ class FenceView(HostOrderView):
     """``POST /api/v1/hosts/NAME/fence``."""
 
     path_label = "/api/v1/hosts/{name}/fence"
+    is_task = True
 
     def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
         """End the agent's epoch."""
@@ -82,6 +101,7 @@ class DecommissionView(HostOrderView):
     """``POST /api/v1/hosts/NAME/decommission``."""
 
     path_label = "/api/v1/hosts/{name}/decommission"
+    is_task = True
 
     def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
         """Have nothing more to do with the agent."""
@@ -122,15 +142,21 @@ class DecommissionReservationView(HostOrderView):
     path_label = "/api/v1/hosts/{name}/reservations/{gwid}/decommission"
 
     def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
-        """Have the agent remove one of its workloads."""
-        gwid = str(self.kwargs["gwid"])
-        state = delete_workload(
-            name,
-            gwid,
-            actor=self.actor,
-            request_id=request_id_of(self.http_request),
-            reason=reason,
-        )
+        """Have the agent remove one of its workloads.
+
+        With ``type`` it may be one that a restored backup does not know.
+        """
+        gwid, kind = str(self.kwargs["gwid"]), node.member("type")
+        request_id = request_id_of(self.http_request)
+        if kind.is_set:
+            word = kind.text(max_length=LONGEST_WORD)
+            state = delete_forgotten(
+                name, gwid, word, actor=self.actor, request_id=request_id, reason=reason
+            )
+        else:
+            state = delete_workload(
+                name, gwid, actor=self.actor, request_id=request_id, reason=reason
+            )
         return {"reservation": gwid, "state": state}
 
 
@@ -158,7 +184,31 @@ def host_order(node: JSONNode) -> HostOrder:
             else None
         ),
         leaves_projects_to_lists="allowed_projects" in given and not projects.is_set,
+        overcommit=_ratios(node.member("overcommit")) if "overcommit" in given else None,
+        high_availability=_flag(node.member("high_availability"))
+        if "high_availability" in given
+        else None,
     )
+
+
+def _ratios(node: JSONNode) -> dict[str, Decimal]:
+    """Return the ratios by resource; ``null`` orders none."""
+    found = {}
+    for name, ratio in node.members(max_key_length=LONGEST_WORD):
+        number = ratio.content
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ratio.wrong("must be a number")
+        found[name] = Decimal(str(number))
+        problem = ratio_problem(name, found[name])
+        if problem:
+            raise ratio.wrong(problem)
+    return found
+
+
+def _flag(node: JSONNode) -> bool:
+    if not node.is_set:
+        raise node.wrong("must be true or false")
+    return node.flag()
 
 
 def _named(projects: JSONNode) -> list[JSONNode]:

@@ -93,6 +93,7 @@ SCHEMA = _object(
         "disk_breakdown": _object(
             _amounts("images_bytes", "oci_cache_bytes", "volumes_bytes", "overlays_bytes")
         ),
+        "image_storage": _object(_amounts("current_bytes", "max_bytes")),
         "gpu": _object(
             {
                 "mode": {"enum": ["vgpu", "passthrough"]},

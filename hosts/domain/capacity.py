@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
+
+from hosts.domain.overcommit import CPU, MEMORY
 
 MIB: Final = 1 << 20
 ONE: Final = Decimal(1)
+VCPU: Final = "VCPU"
+PCPU: Final = "PCPU"
+MEMORY_MB: Final = "MEMORY_MB"
+DISK_GB: Final = "DISK_GB"
 TENANT_FILTER_PREFIX: Final = "filter_tenant_id"
+#: Columns hold no more, whatever is ordered.
+_MOST: Final = 2**63 - 1
+_RATIO_STEP: Final = Decimal("0.0001")
+_SMALLEST_RATIO: Final = Decimal("0.0001")
 # Enough digits for any 64-bit amount times any ratio: the product is exact, only the floor rounds.
 _EXACT: Final = Context(prec=200, rounding=ROUND_FLOOR)
 
@@ -71,8 +81,42 @@ def host_resource(inventories: Iterable[HostInventory], *, unit: int = 1) -> Hos
         total=sum(inventory.total for inventory in listed) * unit,
         reserved=sum(inventory.reserved for inventory in listed) * unit,
         ratio=listed[0].ratio if listed else ONE,
-        effective=sum(effective_amount(inventory, unit=unit) for inventory in listed),
+        effective=min(_MOST, sum(effective_amount(inventory, unit=unit) for inventory in listed)),
     )
+
+
+def resources_of(
+    inventories: Mapping[str, HostInventory], ordered: Mapping[str, Decimal]
+) -> tuple[HostResource, HostResource, HostResource]:
+    """Return the vCPUs, the memory in bytes and the disk in GiB of a host.
+
+    CPUs that are VMs' alone keep their ratio, whatever is ordered.
+
+    Args:
+        inventories: Resource class -> inventory, as of its provider.
+        ordered: ``cpu``, ``memory`` -> the ratio that an operator ordered.
+    """
+    found = _with_ratio(inventories, VCPU, ordered.get(CPU))
+    found = _with_ratio(found, MEMORY_MB, ordered.get(MEMORY))
+    cpus = [found[key] for key in (VCPU, PCPU) if key in found]
+    memory = [found[key] for key in (MEMORY_MB,) if key in found]
+    disk = [found[key] for key in (DISK_GB,) if key in found]
+    return host_resource(cpus), host_resource(memory, unit=MIB), host_resource(disk)
+
+
+def _with_ratio(
+    inventories: Mapping[str, HostInventory], resource_class: str, ratio: Decimal | None
+) -> dict[str, HostInventory]:
+    found = dict(inventories)
+    if ratio is not None and resource_class in found:
+        found[resource_class] = replace(found[resource_class], ratio=ratio)
+    return found
+
+
+def shown_ratio(ratio: Decimal) -> Decimal:
+    """Return a ratio as its column holds it, for people; amounts come from the exact one."""
+    rounded = ratio.quantize(_RATIO_STEP, rounding=ROUND_HALF_EVEN)
+    return min(max(rounded, _SMALLEST_RATIO), Decimal("9999.9999"))
 
 
 def allowed_projects(metadata_of_aggregates: Iterable[Mapping[str, str]]) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
+NO_REASONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 # Condition, the status it must have, and what it counts as when it is missing.
 _REQUIRED: Final = (
     ("Ready", "True", "missing"),
@@ -14,7 +16,9 @@ _REQUIRED: Final = (
 )
 
 
-def hindering_conditions(conditions: Mapping[str, object]) -> tuple[str, ...]:
+def hindering_conditions(
+    conditions: Mapping[str, object], reasons: Mapping[str, Mapping[str, str]] = NO_REASONS
+) -> tuple[str, ...]:
     """Return the conditions that keep new VMs and slots off a host, for people.
 
     A host that reports no condition is not hindered by any; one that reports some must also be
@@ -22,6 +26,7 @@ def hindering_conditions(conditions: Mapping[str, object]) -> tuple[str, ...]:
 
     Args:
         conditions: Condition type -> status (``True``, ``False``, ``Unknown``, or a truth value).
+        reasons: Condition type -> ``reason`` and ``message``, as far as they are told.
 
     Source: spec scheduling, 7.2; decisions, "host without a Ready condition".
     """
@@ -29,7 +34,21 @@ def hindering_conditions(conditions: Mapping[str, object]) -> tuple[str, ...]:
         return ()
     stated = {name: str(status) for name, status in conditions.items() if status is not None}
     statuses = [(name, stated.get(name, absent), wanted) for name, wanted, absent in _REQUIRED]
-    return tuple(f"{name} is {status}" for name, status, wanted in statuses if status != wanted)
+    return tuple(
+        f"{name} is {status}" + _why(reasons.get(name, {}))
+        for name, status, wanted in statuses
+        if status != wanted
+    )
+
+
+def is_hindering(name: str, status: str) -> bool:
+    """Return whether a condition that is stated so keeps new VMs and slots off a host."""
+    return any(name == known and status != wanted for known, wanted, _ in _REQUIRED)
+
+
+def _why(told: Mapping[str, str]) -> str:
+    words = [told[key] for key in ("reason", "message") if told.get(key)]
+    return f" ({': '.join(words)})" if words else ""
 
 
 #: Conditions that end readiness while they are True, strongest first.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 MOST_ATTEMPTS: Final = 3
+_PAGE_BYTES: Final = {"2MiB": 2 << 20, "1GiB": 1 << 30}
 
 
 class WorkloadState(StrEnum):
@@ -35,6 +37,32 @@ OPEN: Final = frozenset({WorkloadState.PENDING, WorkloadState.DISPATCHED})
 ENDED: Final = frozenset({WorkloadState.FAILED, WorkloadState.LOST})
 #: States whose rows an agent that begins at 0 has no use for.
 UNLISTED: Final = frozenset({WorkloadState.DELETED, WorkloadState.FAILED, WorkloadState.LOST})
+
+
+def _of_pages(data: Mapping[str, object]) -> dict[str, int]:
+    page_bytes = _PAGE_BYTES.get(str(data.get("page_size")), 0)
+    return {"mru": page_bytes * _whole(data.get("count"))}
+
+
+def _of_folder(data: Mapping[str, object]) -> dict[str, int]:
+    return {"disk": _whole(data.get("size_bytes"))}
+
+
+def _of_nothing(_: Mapping[str, object]) -> dict[str, int]:
+    return {}
+
+
+def _whole(number: object) -> int:
+    return number if isinstance(number, int) and not isinstance(number, bool) else 0
+
+
+#: Types whose units are not the resources of the workload: what their data say (spec hosts, D.11).
+UNITS_OF_DATA: Final[Mapping[str, Callable[[Mapping[str, object]], Mapping[str, int]]]] = {
+    "hugepages": _of_pages,
+    "disk_quota": _of_folder,
+    "vgpu": _of_nothing,
+    "noop": _of_nothing,
+}
 
 
 class Refusal(StrEnum):

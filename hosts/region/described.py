@@ -61,9 +61,11 @@ COLUMNS: Final = (
     *OWNED,
     "os_version",
     "maintenance",
+    "high_availability",
     "building_block",
     "custom_traits",
     "conditions",
+    "condition_reasons",
     "domain_capabilities",
     "reported_memory_bytes",
     "reported_vcpus",
@@ -104,7 +106,7 @@ ON CONFLICT (uuid) DO UPDATE
 """  # noqa: S608 - constants only
 NO_LONGER: Final = """
 UPDATE hosts_host
-   SET is_self_described = false, os_version = '',
+   SET is_self_described = false, os_version = '', high_availability = true,
        reported_memory_bytes = NULL, reported_vcpus = NULL,
        generation = generation + 1, updated_at = statement_timestamp()
  WHERE name = ANY(%s) AND is_self_described
@@ -133,12 +135,14 @@ class DescribedHost:
     Attributes:
         openstack_id: UUID of Nova's hypervisor; empty while there is none.
         maintenance: A value of :class:`hosts.models.Maintenance`.
+        high_availability: Whether its VMs are to start elsewhere when it dies.
         effective_vcpus: What may be promised.
         effective_memory_bytes: Likewise.
         vcpus_ratio: Overcommit, at least 1.
         memory_ratio: Likewise.
         allowed_projects: UUIDs; empty means everybody.
         conditions: Condition type -> ``True``, ``False`` or ``Unknown``.
+        condition_reasons: Condition type -> ``reason``, ``message``, those that are told.
         domain_capabilities: ``cpu_modes``, ``devices``, ``features``.
         building_block: Failure domain, rack; empty if unknown.
         reported_instances: Its own list of VMs; None where it reports none at all.
@@ -153,6 +157,7 @@ class DescribedHost:
     cpu_arch: str = ""
     os_version: str = ""
     maintenance: str = ""
+    high_availability: bool = True
     total_vcpus: int = 0
     total_memory_bytes: int = 0
     effective_vcpus: int = 0
@@ -164,6 +169,7 @@ class DescribedHost:
     aggregates: tuple[DescribedAggregate, ...] = ()
     allowed_projects: tuple[str, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
+    condition_reasons: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     domain_capabilities: Mapping[str, Sequence[str]] = field(default_factory=dict)
     building_block: str = ""
     reported_instances: tuple[ReportedVM, ...] | None = None
@@ -266,9 +272,11 @@ def _row(host: DescribedHost) -> tuple[object, ...]:
         list(host.allowed_projects),
         host.os_version,
         host.maintenance,
+        host.high_availability,
         host.building_block,
         list(host.custom_traits),
         as_json(dict(host.conditions)),
+        as_json({kind: dict(told) for kind, told in host.condition_reasons.items()}),
         as_json(dict(host.domain_capabilities)),
         host.reported_memory_bytes,
         host.reported_vcpus,

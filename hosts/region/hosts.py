@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Final
 
 from django.db.models import Q
 
-from hosts.domain.capacity import MIB, HostInventory, HostResource, allowed_projects, host_resource
+from hosts.domain.capacity import (
+    DISK_GB,
+    MEMORY_MB,
+    MIB,
+    VCPU,
+    HostInventory,
+    HostResource,
+    allowed_projects,
+    resources_of,
+    shown_ratio,
+)
+from hosts.domain.overcommit import ordered_ratios
 from hosts.models import Aggregate, Host, HostState, HostStatus
 from hosts.region.described import is_taken_from_objects, keep_described
 from hosts.region.inventory import (
@@ -72,8 +83,6 @@ UPDATE stage_hosts_host AS listed SET allowed_projects = host.ordered_projects
   FROM hosts_host AS host
  WHERE host.name = listed.name AND host.ordered_projects IS NOT NULL AND NOT host.is_self_described
 """
-_RATIO_STEP: Final = Decimal("0.0001")
-_SMALLEST_RATIO: Final = Decimal("0.0001")
 
 
 def _aggregate_row(node: Node) -> tuple[object, ...]:
@@ -153,6 +162,7 @@ def _write_hosts(run: ImportRun) -> None:
     hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
     # Staged here: a host's row needs what four sections said.
     stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
+    ordered = _ordered_overcommit()
     tree: ProviderTree = run.stash[PROVIDERS]
     membership = _Membership(hypervisors, _staying_aggregates(run))
     used_roots = set()
@@ -160,7 +170,16 @@ def _write_hosts(run: ImportRun) -> None:
         root = tree.root_of(hypervisor)
         if root is not None:
             used_roots.add(root.uuid)
-        stage.add(_host_row(run, hypervisor, root, tree.nested_in(root), membership.of(hypervisor)))
+        stage.add(
+            _host_row(
+                run,
+                hypervisor,
+                root,
+                tree.nested_in(root),
+                membership.of(hypervisor),
+                ordered=ordered.get(hypervisor.name, {}),
+            )
+        )
     stage.finish()
     keep_described(run)
     execute(KEEP_ORDERED)
@@ -194,9 +213,11 @@ def _host_row(
     root: Provider | None,
     nested: list[Provider],
     aggregates: list[Aggregate],
+    *,
+    ordered: Mapping[str, Decimal],
 ) -> tuple[object, ...]:
     traits = {trait for provider in ([root] if root else []) + nested for trait in provider.traits}
-    vcpus, memory, disk = _resources(run, hypervisor, root)
+    vcpus, memory, disk = _resources(run, hypervisor, root, ordered)
     return (
         hypervisor.name,
         hypervisor.openstack_id,
@@ -210,7 +231,7 @@ def _host_row(
         hypervisor.disabled_reason,
         *(resource.total for resource in (vcpus, memory, disk)),
         *(resource.reserved for resource in (vcpus, memory, disk)),
-        *(_shown_ratio(resource.ratio) for resource in (vcpus, memory, disk)),
+        *(shown_ratio(resource.ratio) for resource in (vcpus, memory, disk)),
         *(resource.effective for resource in (vcpus, memory, disk)),
         sorted(traits),
         sorted(
@@ -240,40 +261,36 @@ def _zone(run: ImportRun, hypervisor: Hypervisor, aggregates: list[Aggregate]) -
     return zone[:255]
 
 
+def _ordered_overcommit() -> dict[str, dict[str, Decimal]]:
+    """Return by host what operators ordered; of hosts with an object, that object says it."""
+    rows = Host.objects.filter(ordered_overcommit__isnull=False, is_self_described=False)
+    stored = rows.values_list("name", "ordered_overcommit")
+    return {name: ordered_ratios(ratios) for name, ratios in stored}
+
+
 def _resources(
-    run: ImportRun, hypervisor: Hypervisor, root: Provider | None
+    run: ImportRun, hypervisor: Hypervisor, root: Provider | None, ordered: Mapping[str, Decimal]
 ) -> tuple[HostResource, HostResource, HostResource]:
     if root is not None and root.inventories:
-        found = root.inventories
-        cpus = [found[key] for key in ("VCPU", "PCPU") if key in found]
-        memory = [found[key] for key in ("MEMORY_MB",) if key in found]
-        disk = [found[key] for key in ("DISK_GB",) if key in found]
-    else:
-        cpus = _own(hypervisor.vcpus)
-        memory = _own(hypervisor.memory_mib)
-        disk = _own(hypervisor.local_gib)
-        if not cpus or not memory:
-            run.report.keep(
-                HYPERVISORS,
-                hypervisor.name,
-                "no_capacity",
-                "neither its resource provider nor the hypervisor says what it has",
-            )
-    return host_resource(cpus), host_resource(memory, unit=MIB), host_resource(disk)
-
-
-def _own(amount: int | None) -> list[HostInventory]:
-    return [] if amount is None else [HostInventory(total=amount)]
+        return resources_of(root.inventories, ordered)
+    own = {
+        VCPU: hypervisor.vcpus,
+        MEMORY_MB: hypervisor.memory_mib,
+        DISK_GB: hypervisor.local_gib,
+    }
+    found = {key: HostInventory(total=amount) for key, amount in own.items() if amount is not None}
+    if VCPU not in found or MEMORY_MB not in found:
+        run.report.keep(
+            HYPERVISORS,
+            hypervisor.name,
+            "no_capacity",
+            "neither its resource provider nor the hypervisor says what it has",
+        )
+    return resources_of(found, ordered)
 
 
 def _known(text: str, known: list[str], otherwise: str) -> str:
     return text.lower() if text.lower() in known else otherwise
-
-
-def _shown_ratio(ratio: Decimal) -> Decimal:
-    # The column is for people; the effective amount was computed from the exact ratio.
-    rounded = ratio.quantize(_RATIO_STEP, rounding=ROUND_HALF_EVEN)
-    return min(max(rounded, _SMALLEST_RATIO), Decimal("9999.9999"))
 
 
 def _stored_child(child: Provider) -> Json:

@@ -1,13 +1,15 @@
 """What operators order about hosts that no object of their own describes (spec hosts, C.1, D.6).
 
-An order outlives the lists of the cloud: those never write maintenance, and let allowed projects be
-as they were ordered. Locks: the agent, then the host's row.
+An order outlives the lists of the cloud: those never write maintenance and high availability, and
+let allowed projects and ratios be as they were ordered. Locks: the agent, then the host's row, then
+its room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from django.db import transaction
@@ -15,14 +17,26 @@ from django.db.models import Q
 
 from hosts.agents.models import AgentMode
 from hosts.agents.modes import set_mode
-from hosts.domain.capacity import allowed_projects
+from hosts.domain.capacity import (
+    MEMORY_MB,
+    MIB,
+    ONE,
+    VCPU,
+    HostInventory,
+    allowed_projects,
+    resources_of,
+    shown_ratio,
+)
 from hosts.domain.maintenance import maintenance_problem
+from hosts.domain.overcommit import CPU, MEMORY, ordered_ratios, stored_ratios
 from hosts.models import Aggregate, Host, Maintenance
+from hosts.region.registry import registry
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
 from journal.services import Change, record_changes
 
 MOST_PROJECTS: Final = 1000
+_OF_RATIOS: Final = ("vcpus_ratio", "memory_ratio", "effective_vcpus", "effective_memory_bytes")
 
 
 class UnknownHost(InvalidInput):
@@ -53,6 +67,8 @@ class HostOrder:
     Attributes:
         allowed_projects: Ids; nobody else's VMs come to the host. Empty means everybody.
         leaves_projects_to_lists: Allowed projects are what the cloud's aggregates say again.
+        overcommit: ``cpu``, ``memory`` to their ratio, as :mod:`hosts.domain.overcommit` allows it;
+            what is not named, and all where it is empty, is what the cloud says.
     """
 
     agent_mode: AgentMode | None = None
@@ -60,6 +76,8 @@ class HostOrder:
     maintenance_reason: str = ""
     allowed_projects: Sequence[str] | None = None
     leaves_projects_to_lists: bool = False
+    overcommit: Mapping[str, Decimal] | None = None
+    high_availability: bool | None = None
 
     @property
     def is_of_host(self) -> bool:
@@ -68,6 +86,8 @@ class HostOrder:
             self.maintenance is not None
             or self.allowed_projects is not None
             or self.leaves_projects_to_lists
+            or self.overcommit is not None
+            or self.high_availability is not None
         )
 
 
@@ -98,11 +118,7 @@ def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reas
     if host.is_self_described:
         raise HostSpeaksForItself(f"{host.name} has an object of its own, which says that")
     before = _facts(host)
-    if order.leaves_projects_to_lists:
-        host.ordered_projects, host.allowed_projects = None, list(_projects_of_lists(host))
-    elif order.allowed_projects is not None:
-        ordered = sorted(set(order.allowed_projects))
-        host.ordered_projects, host.allowed_projects = ordered, ordered
+    _put(host, order)
     if order.maintenance is not None:
         more = _facts(host) != before or order.agent_mode is not None
         problem = maintenance_problem(
@@ -127,9 +143,14 @@ def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reas
             "maintenance_reason",
             "ordered_projects",
             "allowed_projects",
+            "ordered_overcommit",
+            *_OF_RATIOS,
+            "high_availability",
             "generation",
         ]
     )
+    if after["overcommit"] != before["overcommit"]:
+        registry.ledger.settle([host.pk])
     change = Change(
         action="host_changed",
         object_type="host",
@@ -139,6 +160,61 @@ def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reas
         reason=reason or order.maintenance_reason,
     )
     record_changes([change], actor=actor, request_id=request_id)
+
+
+def _put(host: Host, order: HostOrder) -> None:
+    """Set what is ordered of a host, but for its maintenance."""
+    if order.overcommit is not None:
+        _oversell(host, order.overcommit)
+    if order.high_availability is not None:
+        host.high_availability = order.high_availability
+    if order.leaves_projects_to_lists:
+        host.ordered_projects, host.allowed_projects = None, list(_projects_of_lists(host))
+    elif order.allowed_projects is not None:
+        ordered = sorted(set(order.allowed_projects))
+        host.ordered_projects, host.allowed_projects = ordered, ordered
+
+
+def _oversell(host: Host, ratios: Mapping[str, Decimal]) -> None:
+    """Let a host promise so much of what it has; the room follows."""
+    listed = _inventories_of_lists(host)
+    host.ordered_overcommit = stored_ratios(ratios) or None
+    vcpus, memory, _ = resources_of(listed, ratios)
+    host.vcpus_ratio, host.effective_vcpus = shown_ratio(vcpus.ratio), vcpus.effective
+    host.memory_ratio, host.effective_memory_bytes = shown_ratio(memory.ratio), memory.effective
+
+
+def _inventories_of_lists(host: Host) -> dict[str, HostInventory]:
+    """Return what the cloud says that the host has.
+
+    A client of our Placement may have said otherwise since the last list: then amounts are as that
+    says, and its ratios come back with the next look at it.
+    """
+    stored = {
+        name: HostInventory(
+            total=one["total"],
+            reserved=one.get("reserved") or 0,
+            ratio=Decimal(str(one.get("allocation_ratio") or 1)),
+        )
+        for name, one in host.provider_inventories.items()
+    }
+    vcpus, memory, _ = resources_of(stored, {})
+    has = (host.total_vcpus, host.reserved_vcpus, host.total_memory_bytes)
+    if (vcpus.total, vcpus.reserved, memory.total) == has:
+        return stored
+    was = ordered_ratios(host.ordered_overcommit)
+    return {
+        VCPU: HostInventory(
+            total=host.total_vcpus,
+            reserved=host.reserved_vcpus,
+            ratio=ONE if CPU in was else host.vcpus_ratio,
+        ),
+        MEMORY_MB: HostInventory(
+            total=host.total_memory_bytes // MIB,
+            reserved=host.reserved_memory_bytes // MIB,
+            ratio=ONE if MEMORY in was else host.memory_ratio,
+        ),
+    }
 
 
 def _projects_of_lists(host: Host) -> tuple[str, ...]:
@@ -154,4 +230,10 @@ def _facts(host: Host) -> dict[str, Any]:
         "maintenance_reason": host.maintenance_reason,
         "allowed_projects": list(host.allowed_projects),
         "are_projects_ordered": host.ordered_projects is not None,
+        "overcommit": {CPU: float(host.vcpus_ratio), MEMORY: float(host.memory_ratio)},
+        "ordered_overcommit": {
+            resource: float(ratio)
+            for resource, ratio in ordered_ratios(host.ordered_overcommit).items()
+        },
+        "high_availability": host.high_availability,
     }

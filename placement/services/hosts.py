@@ -107,15 +107,21 @@ UPDATE placement_aggregate a SET name = n.name
   FROM hosts_aggregate n WHERE n.uuid = a.uuid::text AND a.name <> n.name
 """
 KNOWN_TRAITS = "SELECT name FROM placement_trait WHERE name = ANY (%s::text[])"
+# What an operator ordered stands, whatever the provider's client says.
+ORDERED = """(CASE WHEN NOT host.is_self_described
+            THEN (host.ordered_overcommit ->> '{}')::float8 END)"""
 REPORTED = f"""
 WITH reported AS (
     SELECT host.id,
            max(i.total) FILTER (WHERE c.name = 'VCPU') AS vcpus,
            max(i.reserved) FILTER (WHERE c.name = 'VCPU') AS vcpus_reserved,
-           max(i.allocation_ratio) FILTER (WHERE c.name = 'VCPU') AS vcpus_ratio,
+           {ORDERED.format("cpu")} AS ordered_vcpus_ratio,
+           coalesce({ORDERED.format("cpu")},
+                    max(i.allocation_ratio) FILTER (WHERE c.name = 'VCPU')) AS vcpus_ratio,
            max(i.total) FILTER (WHERE c.name = 'MEMORY_MB') AS memory,
            max(i.reserved) FILTER (WHERE c.name = 'MEMORY_MB') AS memory_reserved,
-           max(i.allocation_ratio) FILTER (WHERE c.name = 'MEMORY_MB') AS memory_ratio,
+           coalesce({ORDERED.format("memory")},
+                    max(i.allocation_ratio) FILTER (WHERE c.name = 'MEMORY_MB')) AS memory_ratio,
            max(i.total) FILTER (WHERE c.name = 'DISK_GB') AS disk,
            max(i.reserved) FILTER (WHERE c.name = 'DISK_GB') AS disk_reserved,
            max(i.allocation_ratio) FILTER (WHERE c.name = 'DISK_GB') AS disk_ratio
@@ -140,7 +146,10 @@ TAKE_CAPACITY = f"""
 figures AS (
     SELECT id, vcpus::bigint, vcpus_reserved::bigint,
            greatest(round(vcpus_ratio::numeric, 4), 0.0001) AS vcpus_ratio,
-           floor(greatest(vcpus - vcpus_reserved, 0) * vcpus_ratio)::bigint AS vcpus_free,
+           CASE WHEN ordered_vcpus_ratio IS NULL
+                THEN floor(greatest(vcpus - vcpus_reserved, 0) * vcpus_ratio)::bigint
+                ELSE floor(greatest(vcpus - vcpus_reserved, 0)::numeric
+                           * ordered_vcpus_ratio::numeric)::bigint END AS vcpus_free,
            memory::bigint * 1048576 AS memory, memory_reserved::bigint * 1048576 AS memory_reserved,
            greatest(round(memory_ratio::numeric, 4), 0.0001) AS memory_ratio,
            floor(greatest(memory - memory_reserved, 0)::numeric * 1048576 * memory_ratio::numeric

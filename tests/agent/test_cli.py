@@ -63,10 +63,15 @@ def test_files_in_folders_count(
 
     assert main(["discover", "--json", "--sysroot", str(tmp_path)]) == 0
 
-    breakdown = json.loads(capsys.readouterr().out)["disk_breakdown"]
+    told = json.loads(capsys.readouterr().out)
+    breakdown = told["disk_breakdown"]
     assert breakdown["images_bytes"] >= 65536
     assert breakdown["volumes_bytes"] >= 65536
     assert breakdown["oci_cache_bytes"] == 0
+    assert told["image_storage"] == {
+        "current_bytes": breakdown["images_bytes"],
+        "max_bytes": told["disk"]["capacity"] // 5,
+    }
 
 
 def test_gpus_whose_health_is_unreadable_are_not_given_away(

@@ -18,7 +18,7 @@ from bridge.hypervisors.reading import (
     stated_fields,
 )
 from bridge.hypervisors.writing import Malformed, told_by
-from hosts.domain.readiness import Condition, compute_ready
+from hosts.domain.readiness import Condition, compute_ready, hindering_conditions
 from hosts.domain.vm_list import ReportedVM
 from hosts.region.described import DescribedAggregate, DescribedHost
 from hosts.region.node import RegionFileError
@@ -101,6 +101,30 @@ def test_a_whole_object() -> None:
         reported_memory_bytes=6 * GIB,
         reported_vcpus=3,
     )
+
+
+def test_reasons_are_kept_and_messages_where_they_say_why_nothing_is_taken() -> None:
+    told: list[Json] = [
+        condition("Ready", "False", "Maintenance") | {"message": "fans\0 " + "x" * 600},
+        condition("Evicting", "True", "Running") | {"message": "7 left"},
+        condition("HypervisorDisabled", "False"),
+        condition("Terminating", "Unknown") | {"message": 7},
+        {"type": "Tainted", "status": "False", "message": "fine"},
+    ]
+    host = read(hypervisor_object(conditions=told))
+    assert host.condition_reasons == {
+        "Evicting": {"reason": "Running"},
+        "Ready": {"reason": "Maintenance", "message": "fans " + "x" * 495},
+    }
+    assert hindering_conditions(host.conditions, host.condition_reasons) == (
+        "Ready is False (Maintenance: fans " + "x" * 495 + ")",
+        "Terminating is Unknown",
+    )
+
+
+def test_high_availability_is_wanted_unless_the_object_says_otherwise() -> None:
+    assert read(hypervisor_object()).high_availability
+    assert not read(with_spec(hypervisor_object(), highAvailability=False)).high_availability
 
 
 def test_a_very_long_version_of_the_system_is_cut() -> None:

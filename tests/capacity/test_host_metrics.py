@@ -30,9 +30,17 @@ def told() -> dict[str, float]:
 
 
 def test_a_report_is_told_beside_what_reservations_hold() -> None:
-    make_host("h1", zone="az-a", conditions={"Ready": "True", "Evicting": "False"})
+    make_host(
+        "h1",
+        zone="az-a",
+        conditions={"Ready": "True", "Evicting": "False"},
+        condition_reasons={"Evicting": {"reason": "Succeeded", "message": "all gone"}},
+    )
     make_host("h2")
-    assert told() == {"host_condition h1 az-a Ready ": 1, "host_condition h1 az-a Evicting ": 0}
+    assert told() == {
+        "host_condition h1 az-a Ready ": 1,
+        "host_condition h1 az-a Evicting Succeeded": 0,
+    }
     gpu: dict[str, Any] = {
         "mode": "vgpu",
         "total_slots": 8,
@@ -47,7 +55,8 @@ def test_a_report_is_told_beside_what_reservations_hold() -> None:
         {"check": "clock", "ok": True, "message": ""},
         {"check": "disk", "ok": False, "message": "sda has died"},
     ]
-    document = report(cpu=cpu, gpu=gpu, disk_breakdown=parts, health=health)
+    images = {"current_bytes": 3, "max_bytes": 20}
+    document = report(cpu=cpu, gpu=gpu, disk_breakdown=parts, image_storage=images, health=health)
     assert signed(enrolled("h1"), document).send().status_code == 204
     HostCapacity.objects.filter(host__name="h1").update(committed_vcpus=20, failover_vcpus=10)
     HostResource.objects.filter(resource="gpu").update(reserved=3)
@@ -62,6 +71,8 @@ def test_a_report_is_told_beside_what_reservations_hold() -> None:
     assert "host_oversub_ratio h1 az-a gpu" not in found
     kinds = ("images", "oci_cache", "volumes", "overlays")
     assert [found[f"host_disk_breakdown_bytes h1 {kind}"] for kind in kinds] == [1, 2, 3, 4]
+    shares = [found[f"host_image_storage_bytes h1 {kind}"] for kind in ("current", "max")]
+    assert shares == [3, 20]
     slots = ("total", "used", "allocatable", "quarantined")
     assert [found[f"host_gpu_slots h1 {kind}"] for kind in slots] == [8, 2, 5, 1]
     assert found["host_gpu_profile_slots h1 L40S-1Q"] == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -391,8 +392,13 @@ def test_vm_that_does_not_run_is_not_covered(status: str) -> None:
     assert cover() == {}
 
 
-def test_vm_on_a_host_without_high_availability_needs_nothing() -> None:
-    hosts("host1", conditions={"HaEnabled": "False", "Ready": "True"})
+@pytest.mark.parametrize(
+    "fields",
+    [{"conditions": {"HaEnabled": "False", "Ready": "True"}}, {"high_availability": False}],
+    ids=["condition", "order"],
+)
+def test_vm_on_a_host_without_high_availability_needs_nothing(fields: dict[str, Any]) -> None:
+    hosts("host1", **fields)
     hosts("host2")
     vm("vm-1@host1")
     require(any=1)

@@ -319,7 +319,7 @@ def test_a_report_has_the_documented_form(tmp_path: Path) -> None:
 
     assert list(report) == [
         *("cpu", "memory", "disk", "network", "disk_io", "disk_breakdown", "gpu", "allocations"),
-        *("generated_at", "boot_id", "numa", "hugepages"),
+        *("generated_at", "boot_id", "numa", "hugepages", "image_storage"),
     ]
     ours = {"pending": 0, "over_by": 0, "stale": False}
     for kind, capacity, limit, allocated, available, ratio in (

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from capacity.models import HostCapacity
 from hosts.agents.models import HostAgent
+from hosts.domain.capacity import HostInventory, resources_of
 from hosts.domain.maintenance import maintenance_problem
+from hosts.domain.overcommit import ratio_problem
 from hosts.models import Aggregate, Host
 from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN, VIEWER
@@ -141,6 +145,100 @@ def test_a_mode_is_ordered_with_the_rest_or_not_at_all() -> None:
     assert problem(patch({"agent_mode": "none"}, "h2"), 404)["code"] == "unknown_agent"
 
 
+@pytest.mark.parametrize(
+    ("resource", "ratio", "problem"),
+    [
+        ("cpu", "1", ""),
+        ("memory", "1.5", ""),
+        ("cpu", "999.999", ""),
+        ("cpu", "0.9", "must be from 1 and below 1000"),
+        ("cpu", "0", "must be from 1 and below 1000"),
+        ("cpu", "-1", "must be from 1 and below 1000"),
+        ("cpu", "1000", "must be from 1 and below 1000"),
+        ("cpu", "NaN", "must be from 1 and below 1000"),
+        ("cpu", "1e99", "must be from 1 and below 1000"),
+        ("memory", "1.0005", "has three decimals at most"),
+        ("disk", "2", "is not known; known are cpu, memory"),
+    ],
+)
+def test_ratios_that_may_be_ordered(resource: str, ratio: str, problem: str) -> None:
+    assert ratio_problem(resource, Decimal(ratio)) == problem
+
+
+def test_overcommit_is_the_rooms_at_once_and_outlives_the_lists(
+    tmp_path: Any,
+    document: dict[str, Any],  # noqa: F811
+) -> None:
+    region = small_region()
+    load(write_file(tmp_path, region))
+    host = Host.objects.order_by("name")[0]
+    listed = (host.vcpus_ratio, host.effective_vcpus, host.effective_memory_bytes)
+
+    told = patch({"overcommit": {"cpu": 2.5}, "reason": "test"}, host.name).json()
+
+    schema = {"$ref": "#/components/schemas/HostsChangedHost"}
+    checked(told, {"components": document["components"], **schema})
+    assert (told["overcommit"]["cpu"], told["ordered_overcommit"]) == (2.5, {"cpu": 2.5})
+    host.refresh_from_db()
+    wanted = (host.total_vcpus - host.reserved_vcpus) * 5 // 2
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (wanted, listed[2])
+    room = HostCapacity.objects.get(host=host)
+    assert room.effective_vcpus == wanted
+    entry = AuditEntry.objects.get(action="host_changed", object_id=host.name)
+    assert entry.before is not None
+    assert (entry.before["ordered_overcommit"], entry.reason) == ({}, "test")
+    generation = Host.objects.get(pk=host.pk).generation
+    load(write_file(tmp_path, region))
+    host.refresh_from_db()
+    assert (host.effective_vcpus, host.generation) == (wanted, generation)
+
+    back = patch({"overcommit": None}, host.name).json()
+
+    assert back["ordered_overcommit"] == {}
+    host.refresh_from_db()
+    again = (host.vcpus_ratio, host.effective_vcpus, host.effective_memory_bytes)
+    assert again == listed
+    assert HostCapacity.objects.get(host=host).effective_vcpus == listed[1]
+    load(write_file(tmp_path, region))
+    host.refresh_from_db()
+    assert host.effective_vcpus == listed[1]
+
+
+def test_cpus_that_are_vms_alone_keep_their_ratio() -> None:
+    inventories = {
+        "VCPU": HostInventory(total=10, reserved=2, ratio=Decimal(16)),
+        "PCPU": HostInventory(total=4),
+        "MEMORY_MB": HostInventory(total=100, ratio=Decimal("1.2")),
+    }
+    vcpus, memory, disk = resources_of(inventories, {"cpu": Decimal("1.125")})
+    assert (vcpus.effective, vcpus.total, vcpus.ratio) == (9 + 4, 14, Decimal("1.125"))
+    assert (memory.effective, disk.effective) == (120 << 20, 0)
+    assert resources_of({}, {"cpu": Decimal(2)})[0].effective == 0
+    huge = {"MEMORY_MB": HostInventory(total=2**43)}
+    assert resources_of(huge, {"memory": Decimal(999)})[1].effective == 2**63 - 1
+
+
+def test_a_host_of_which_only_sums_are_known_is_oversold_as_a_whole() -> None:
+    make_host("h1", memory_gib=10, vcpus=40)
+    told = changed(overcommit={"memory": 1.5, "cpu": 2})
+    assert told["overcommit"] == {"cpu": 2.0, "memory": 1.5}
+    host = Host.objects.get()
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (80, 15 << 30)
+    assert changed(overcommit={})["ordered_overcommit"] == {}
+    host.refresh_from_db()
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (40, 10 << 30)
+
+
+def test_a_host_without_high_availability_is_told_so() -> None:
+    make_host("h1")
+    assert page("/api/v1/hosts/h1")["high_availability"] is True
+    assert changed(high_availability=False)["high_availability"] is False
+    assert page("/api/v1/hosts/h1")["high_availability"] is False
+    changed(maintenance="termination")
+    refused = patch({"high_availability": True})
+    assert problem(refused, 409)["code"] == "maintenance_refused"
+
+
 def test_what_cannot_be_ordered_is_refused_and_changes_nothing() -> None:
     make_host("h1")
     make_host("own", is_self_described=True)
@@ -150,7 +248,10 @@ def test_what_cannot_be_ordered_is_refused_and_changes_nothing() -> None:
         {"maintenance": "soon"}, {"agent_mode": 1}, {"allowed_projects": "p1"},
         {"allowed_projects": [""]}, {"allowed_projects": ["p" * 65]},
         {"allowed_projects": ["p"] * 1001}, {"maintenance": "auto", "name": "h2"},
-        {"maintenance": "auto", "reason": "a\0"},
+        {"maintenance": "auto", "reason": "a\0"}, {"overcommit": 2}, {"overcommit": {"cpu": "2"}},
+        {"overcommit": {"cpu": True}}, {"overcommit": {"cpu": 0.9}}, {"overcommit": {"gpu": 2}},
+        {"overcommit": {"cpu": 1e308}}, {"overcommit": {"cpu": None}}, {"overcommit": []},
+        {"high_availability": None}, {"high_availability": 1}, {"high_availability": "no"},
     ]  # fmt: skip
     for body in bodies:
         assert problem(patch(body), 400)["code"] == "invalid_input", body

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.http import HttpResponse
+from headroom_host_agent.provision.built_in.base import Place
+from headroom_host_agent.provision.built_in.capacity_slice import CapacitySlice
+from headroom_host_agent.provision.built_in.disk_quota import DiskQuota
+from headroom_host_agent.provision.built_in.hugepages import Hugepages
+from headroom_host_agent.provision.built_in.vgpu import Vgpu
+from headroom_host_agent.provision.provisioners import Accounting, Provisioner
 from headroom_host_agent.server.identity import Identity
 
 from hosts.agents.models import HostAgent
-from hosts.agents.observed import instances_digest
+from hosts.agents.observed import expected_of, instances_digest
 from hosts.domain.vm_list import ReportedVM, ReportingHost
 from hosts.metrics import _of_agents
 from hosts.models import Host
 from hosts.vm_source import reporting_hosts
 from journal.clock import database_now
 from journal.models import AuditEntry
+from tests.agent.provision.workshop import reservation
 from tests.factories import make_vm
 from tests.hosts.agents.agents import signed
 from tests.hosts.agents.test_enrolment import code_of
@@ -133,6 +141,40 @@ def test_drift_is_shown_and_audited_once_and_overwrites_nothing() -> None:
         "host_stats_agree",
     ]
     assert code_of(stats(identity, -1, 0, 0)) == (400, "invalid_report")
+
+
+KINDS: tuple[tuple[str, Provisioner, dict[str, Any]], ...] = (
+    ("accounting", Accounting(), {}),
+    ("capacity_slice", CapacitySlice(Place()), {"cpu_weight": 100}),
+    ("hugepages", Hugepages(Place()), {"page_size": "1GiB", "count": 3}),
+    ("hugepages", Hugepages(Place()), {"page_size": "2MiB", "count": 5}),
+    ("disk_quota", DiskQuota(Place()), {"size_bytes": 77, "device_class": "ssd"}),
+    ("vgpu", Vgpu(Place()), {"profile": "L40S-1Q"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made", "data"), KINDS, ids=[f"{kind}{n}" for n, (kind, _, _) in enumerate(KINDS)]
+)
+def test_what_is_expected_of_a_type_is_what_its_provisioner_counts(
+    kind: str, made: Provisioner, data: dict[str, Any]
+) -> None:
+    identity = enforcing()
+    row = make_workload(1, type=kind, data=data, cpus=4, memory_bytes=3000, disk_bytes=0)
+    other = make_workload(2, cpus=1, memory_bytes=10)
+    assert tell(identity, row, type=kind).status_code == 201
+    assert tell(identity, other).status_code == 201
+    taken = {"cpu": 4, "memory": 3000}
+    counted = made.units(
+        reservation(row.gwid, kind, data=json.dumps(data).encode(), resources=taken)
+    )
+
+    expected = expected_of(agent_named())
+
+    disk = counted.hru + counted.sru
+    assert expected["units"] == {"cru": 1 + counted.cru, "mru": 10 + counted.mru, "disk": disk}
+    wanted = {"accounting": 2} if kind == "accounting" else {kind: 1, "accounting": 1}
+    assert expected["workloads"] == wanted
 
 
 def test_a_scrape_tells_of_agents_what_they_were_asked_and_whether_they_agree() -> None:

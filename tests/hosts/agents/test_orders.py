@@ -44,9 +44,9 @@ def order(
     )
 
 
-def told(answer: HttpResponse, schema: str) -> dict[str, Any]:
+def told(answer: HttpResponse, schema: str, *, status: int = 200) -> dict[str, Any]:
     """Return an answer that is as documented."""
-    assert answer.status_code == 200, answer.content
+    assert answer.status_code == status, answer.content
     content: dict[str, Any] = json.loads(answer.content)
     path = ROOT / "docs" / "api" / "hosts.openapi.yaml"
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -65,13 +65,15 @@ def test_a_fence_that_is_sent_again_ends_one_epoch() -> None:
 
     first, again = (order("fence", {"reason": "burns"}, key="k1") for _ in range(2))
 
-    assert told(first, "FencedAgent") == {"host": "h1", "fence_epoch": 2}
-    assert again.content == first.content
+    content = told(first, "FencedAgent", status=202)
+    assert (content["host"], content["fence_epoch"]) == ("h1", 2)
+    assert (again.status_code, again.content) == (202, first.content)
     assert again["Idempotent-Replayed"] == "true"
     assert (liveness(), HostAgent.objects.get().fence_epoch) == ("down", 2)
     assert beat(identity).status_code == 409
     entry = AuditEntry.objects.get(action="host_agent_down")
     assert (entry.actor, entry.reason) == ("cloud_resource_admin", "burns")
+    assert entry.request_id == content["task_id"]
 
 
 def test_the_mode_of_an_agent_is_set() -> None:
@@ -98,7 +100,10 @@ def test_an_agent_is_told_to_report() -> None:
 def test_an_agent_is_decommissioned_once() -> None:
     identity = up()
     answer = order("decommission", {"reason": "sold", "force": True})
-    assert told(answer, "EndedAgent") == {"host": "h1", "is_decommissioned": True}
+    content = told(answer, "EndedAgent", status=202)
+    assert (content["host"], content["is_decommissioned"]) == ("h1", True)
+    entry = AuditEntry.objects.get(action="host_agent_decommissioned")
+    assert entry.request_id == content["task_id"]
     assert beat(identity).status_code == 410
     assert refusal(order("decommission", {"reason": "sold"})) == (404, "unknown_agent")
 
@@ -149,3 +154,23 @@ def test_one_reservation_is_removed_and_those_of_others_are_not() -> None:
     assert refusal(order(path, {})) == (400, "invalid_input")
     theirs.refresh_from_db()
     assert not theirs.to_delete
+
+
+def test_what_a_restored_backup_does_not_know_is_removed_with_its_type() -> None:
+    identity = enforcing("h1")
+    enforcing("h2")
+    theirs = make_workload(3, "h2")
+    path, body = "reservations/42-900001/decommission", {"reason": "restored", "type": "accounting"}
+
+    first, again = (order(path, body) for _ in range(2))
+
+    ending = {"host": "h1", "reservation": "42-900001", "state": "deleting"}
+    assert told(first, "EndingReservation") == told(again, "EndingReservation") == ending
+    (row,) = poll(identity)["reservations"]
+    assert (row["id"], row["type"], row["to_delete"]) == ("42-900001", "accounting", True)
+    for wrong in ({**body, "type": "Accounting"}, {**body, "type": 3}, {**body, "reason": ""}):
+        assert refusal(order(path, wrong)) == (400, "invalid_input"), wrong
+    assert refusal(order("reservations/x/decommission", body)) == (400, "invalid_input")
+    other = f"reservations/{theirs.gwid}/decommission"
+    assert refusal(order(other, body)) == (409, "agent_in_use")
+    assert refusal(order(path, body, host="h9")) == (404, "unknown_agent")

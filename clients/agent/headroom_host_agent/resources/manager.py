@@ -161,6 +161,7 @@ class Manager:
             boot_id=read_or_none(self.sysroot / "proc/sys/kernel/random/boot_id"),
             cells=numa.cell_statuses(numa.detect_cells(self.sysroot), seen.counted),
             hugepages=numa.hugepages_of_host(self.sysroot),
+            max_image_bytes=self.max_image_storage_bytes(),
         )
 
     def get_gpu_status(self) -> GpuStatus | None:

@@ -137,6 +137,7 @@ class FullResourceStatus:
     Attributes:
         resources: Each type but the GPU.
         disk_breakdown: None when disk usage could not be read.
+        max_image_bytes: What images and layers may take of the disk; 0 without a limit.
         allocations: Counted VMs only.
         boot_id: The kernel's, None when unknown.
     """
@@ -149,6 +150,7 @@ class FullResourceStatus:
     boot_id: str | None
     cells: tuple[CellStatus, ...]
     hugepages: tuple[HugepagePool, ...]
+    max_image_bytes: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return the report, keys in their order; what is absent is left out."""
@@ -161,10 +163,14 @@ class FullResourceStatus:
             report["disk_breakdown"] = self.disk_breakdown.to_json()
         if self.gpu is not None:
             report["gpu"] = self.gpu.to_json()
-        return report | {
+        report |= {
             "allocations": [allocation_json(instance) for instance in self.allocations],
             "generated_at": self.generated_at.isoformat(),
             "boot_id": self.boot_id,
             "numa": [status.to_json() for status in self.cells],
             "hugepages": [pool.to_json() for pool in self.hugepages],
         }
+        if self.disk_breakdown is not None:
+            images = self.disk_breakdown.images_bytes + self.disk_breakdown.oci_cache_bytes
+            report["image_storage"] = {"current_bytes": images, "max_bytes": self.max_image_bytes}
+        return report
