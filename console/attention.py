@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from django.db import models
 from django.db.models import Count, Max, Q, Sum
 
+from capacity.models import LeavingRoom
 from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, Condition, SyncRun
 from console.base import PageData, badge
@@ -23,13 +24,16 @@ from core.text import duration_text, plural
 from failover.drill_models import CoverageAccount, EvacuationPlan, EvacuationState
 from failover.models import FailoverZone
 from hosts.agents.models import HostAgent, KeyState
+from hosts.agents.workload_models import Workload
 from hosts.domain.liveness import Liveness
+from hosts.domain.workloads import WorkloadState
 from hosts.models import FeedPass, Host, HostState
 from journal.models import AuditEntry, CheckFinding
 
 FINDINGS_AGE = timedelta(minutes=15)
 """Three times as long as the task that keeps findings takes to come again."""
 OVERDUE = timedelta(minutes=10)
+NAMES_TOLD = 5
 TONES = ("bad", "warn")
 ICONS = {"bad": "error", "warn": "warning", "ok": "check_circle"}
 
@@ -250,6 +254,20 @@ def _agents(now: datetime) -> Iterator[Concern]:
         )
 
 
+def _left_rooms(now: datetime) -> Iterator[Concern]:
+    late = LeavingRoom.objects.filter(since__lt=now - OVERDUE)
+    names = list(late.order_by("host__name").values_list("host__name", flat=True).distinct())
+    if names:
+        more = f" and {len(names) - NAMES_TOLD:,} more" if len(names) > NAMES_TOLD else ""
+        yield Concern(
+            tone="warn",
+            text=f"{plural(len(names), 'agent')} did not give back the room of slots that left",
+            url=list_url("hosts.workload", state__exact=WorkloadState.DELETING.value),
+            detail=f"asked for more than {duration_text(OVERDUE)}: "
+            f"{', '.join(names[:NAMES_TOLD])}{more}; the room is sold to nobody meanwhile",
+        )
+
+
 LOOKS: Mapping[type[models.Model], Callable[[datetime], Iterator[Concern]]] = {
     EvacuationPlan: _evacuations,
     CoverageAccount: _coverage,
@@ -260,5 +278,6 @@ LOOKS: Mapping[type[models.Model], Callable[[datetime], Iterator[Concern]]] = {
     CheckFinding: _findings,
     Host: _hosts,
     HostAgent: _agents,
+    Workload: _left_rooms,
 }
 """Whose rows may be seen decides what is looked at."""

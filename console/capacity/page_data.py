@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.utils.safestring import SafeString
 
 from capacity.agents.following import slot_states
 from capacity.models import (
     GroupCapacity,
     HostCapacity,
+    LeavingRoom,
     Reservation,
     ReservationAllocation,
 )
@@ -37,6 +39,13 @@ from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
 
 ROWS_SHOWN = 100
+LEFT_PARTS: Final[Mapping[str, Callable[[int], str]]] = {
+    "memory_bytes": gib_text,
+    "vcpus": partial(count_text, unit="vCPUs"),
+    "gpus": lambda count: plural(count, "GPU"),
+    "network_bps": lambda rate: f"{memory_short(rate)}/s of network",
+    "disk_io_bps": lambda rate: f"{memory_short(rate)}/s of disk I/O",
+}
 #: Of a slot without being asked; the template knows it too.
 VMS_SHOWN = 5
 OTHERS_LEGEND = {"vms": "other VMs", "committed": "held for other commitments"}
@@ -162,6 +171,7 @@ def host_page(host: Host) -> PageData:
     )
     return PageData(
         lines=room_lines(room) if room is not None else (),
+        leaving=leaving_lines(LeavingRoom.objects.filter(host=host)),
         legend=legend("vms", "committed", "failover", "in_flight", "free"),
         slots=slots,
         slots_note=shown_note(len(slots), reservations.count(), "reservation"),
@@ -181,6 +191,34 @@ def host_page(host: Host) -> PageData:
             for claim in unlisted_claims(host.pk, most=ROWS_SHOWN)
         ),
         decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
+    )
+
+
+def leaving_lines(rooms: QuerySet[LeavingRoom]) -> tuple[PageData, ...]:
+    """Return by host what slots that left hold there until the agent gave it back.
+
+    Args:
+        rooms: Which, such as those of a host or of a commitment.
+    """
+    sums = (
+        rooms.order_by("host__name")
+        .values("host__name")
+        .annotate(
+            slots=Count("pk"),
+            since=Min("since"),
+            **{name: Sum(name) for name in LEFT_PARTS},
+        )
+    )
+    return tuple(
+        PageData(
+            slots=plural(one["slots"], "slot"),
+            amounts=", ".join(text(one[name]) for name, text in LEFT_PARTS.items() if one[name]),
+            host_name=one["host__name"],
+            host_url=find_url("host", one["host__name"]),
+            asked_url=list_url("hosts.workload", q=one["host__name"], state__exact="deleting"),
+            since=time_tag(one["since"]),
+        )
+        for one in sums
     )
 
 

@@ -16,6 +16,7 @@ from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
     HostCapacity,
+    LeavingRoom,
     Reservation,
     ReservationAllocation,
     ReservationKind,
@@ -29,6 +30,7 @@ from console.capacity.page_data import (
     OTHERS_LEGEND,
     OwnShare,
     decision_sentences,
+    leaving_lines,
     legend,
     room_lines,
     shown_note,
@@ -320,6 +322,7 @@ def commitment_page(row: Commitment, now: datetime) -> PageData:
         slots=shown,
         slots_note=shown_note(len(shown), totals.count, "slot"),
         slots_url=list_url("capacity.reservation", q=row.commitment_uuid),
+        leaving=leaving_lines(LeavingRoom.objects.filter(commitment_key=row.pk)),
         hosts=hosts,
         hosts_note=shown_note(len(hosts), host_count, "host"),
         legend=tuple(

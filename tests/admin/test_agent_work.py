@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from capacity.agents.following import follow_slots
+from capacity.models import LeavingRoom
 from console.links import row_url
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import Host
@@ -39,3 +40,30 @@ def test_pages_say_what_agents_made_and_whether_it_is_signed(admin_client: Clien
     assert "does not hold" in admin_client.get(row_url(result)).content.decode()
     assert first.gwid in admin_client.get(f"/admin/hosts/workload/?q={first.gwid}").content.decode()
     assert "reservations" in admin_client.get(row_url(agent_named())).content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pages_say_what_is_held_of_slots_that_left(admin_client: Client) -> None:
+    enforcing("h1")
+    commitment = make_commitment()
+    make_slot(commitment, Host.objects.get(), memory_gib=2, vcpus=8)
+    follow_slots(actor=ANN, request_id="r")
+    work = Workload.objects.get()
+    assert "held there until" not in admin_client.get(row_url(commitment)).content.decode()
+    LeavingRoom.objects.create(
+        workload=work,
+        host=Host.objects.get(),
+        memory_bytes=2 << 30,
+        vcpus=8,
+        gpus=1,
+        network_bps=10 << 20,
+        commitment_key=commitment.pk,
+    )
+
+    words = "2 GiB, 8 vCPUs, 1 GPU, 10 MiB/s of network held there until the agent of h1"
+    for row, place in ((commitment, "h1</a>"), (Host.objects.get(), "this host")):
+        page = admin_client.get(row_url(row)).content.decode()
+        assert f"1 slot that left {place}"[:16] in page
+        assert words in page
+        assert place in page
+        assert "/admin/hosts/workload/?q=h1&amp;state__exact=deleting" in page

@@ -11,11 +11,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from capacity.models import LeavingRoom
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Condition, SyncRun
 from failover.drill_models import CoverageAccount, EvacuationPlan
 from failover.models import FailoverZone
 from hosts.agents.models import HostAgent, HostKey, HostLease
+from hosts.agents.workload_models import Workload
 from hosts.models import FeedPass
 from journal.models import AuditEntry, CheckFinding
 from tests import factories
@@ -51,6 +53,22 @@ def silent_agent() -> None:
     HostKey.objects.create(agent=agent, kid="k", public_key=b"0" * 32)
 
 
+def left_room() -> None:
+    host = factories.make_host("h")
+    agent = HostAgent.objects.create(host_name="h")
+    work = make_row(agent, state="deleting", to_delete=True)
+    LeavingRoom.objects.create(
+        workload=work, host=host, memory_bytes=1 << 30, vcpus=4, since=NOW - timedelta(hours=1)
+    )
+
+
+def make_row(agent: HostAgent, **fields: Any) -> Workload:
+    return Workload.objects.create(
+        agent=agent, gwid="1-1", owner_kind="slot", owner_id="1", type="accounting", seq=1,
+        fence_epoch=1, **fields,
+    )  # fmt: skip
+
+
 CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
     "1 error of the doctor": ("bad", lambda: finding("error")),
     "1 warning of the doctor": ("warn", lambda: finding("warning")),
@@ -69,6 +87,7 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
         ),
     ),
     "1 agent of hosts silent": ("warn", silent_agent),
+    "1 agent did not give back the room of slots that left": ("warn", left_room),
     "2 dead hosts in z": (
         "bad",
         lambda: EvacuationPlan.objects.create(
