@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from decimal import Decimal
 from threading import Barrier
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from capacity.models import HostCapacity
 from hosts.models import Host
+from hosts.services.host_orders import HostOrder, change_host
 from placement.models import Aggregate, ResourceProvider
 from placement.services.hosts import (
     HostReconciliation,
@@ -20,6 +22,7 @@ from placement.services.hosts import (
 from placement.tasks import reconcile_hosts
 from tests.concurrency.test_change_races import on_own_connection
 from tests.factories import make_host, make_hosts
+from tests.hosts.agents.workloads import ANN
 from tests.placement.client import PlacementClient, drift, placement_settings, uuid
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -189,6 +192,36 @@ def test_reported_capacity_becomes_that_of_the_host(
     room = HostCapacity.objects.get()
     assert (room.effective_vcpus, room.effective_memory_bytes) == (54, 3 * GIB)
     assert reconcile_hosts()["capacities"] == 0
+
+
+def test_ratios_that_an_operator_ordered_outlive_what_clients_report(
+    placement: PlacementClient, settings: Any
+) -> None:
+    placement_settings(settings, host_capacity=True, host_inventories="api")
+    host = make_host("h1", memory_gib=64, vcpus=32)
+    reconcile_hosts()
+
+    def report(total: int) -> None:
+        placement.set_inventory(
+            host.openstack_id,
+            VCPU={"total": total, "reserved": 4, "allocation_ratio": 16.0},
+            MEMORY_MB={"total": 4096, "allocation_ratio": 1.5},
+        )
+        reconcile_hosts()
+        host.refresh_from_db()
+
+    report(40)
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (576, 6 * GIB)
+    order = HostOrder(overcommit={"cpu": Decimal("1.15")})
+    change_host("h1", order, actor=ANN, request_id="r")
+    host.refresh_from_db()
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (41, 6 * GIB)
+    report(104)
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (115, 6 * GIB)
+    assert HostCapacity.objects.get().effective_vcpus == 115
+    change_host("h1", HostOrder(overcommit={}), actor=ANN, request_id="r")
+    report(104)
+    assert host.effective_vcpus == 1600
 
 
 @pytest.mark.parametrize(
