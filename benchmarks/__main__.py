@@ -49,6 +49,7 @@ def main() -> None:
         metrics_bench,
         pages_bench,
         placement_bench,
+        scale_bench,
         schedule_bench,
     )
     from benchmarks.measures import Measure, publish  # noqa: PLC0415 - with them
@@ -67,6 +68,7 @@ def main() -> None:
         "metrics": metrics_bench.run,
         "pages": pages_bench.run,
         "placement": placement_bench.run,
+        "scale": scale_bench.run,
         "schedule": schedule_bench.run,
     }
     parser = argparse.ArgumentParser(prog="./run bench")
@@ -79,17 +81,24 @@ def main() -> None:
         default="",
         help='placement: the cells that a regular expression finds, such as "1000 .*flat, one"',
     )
+    parser.add_argument(
+        "--hosts", metavar="N", type=int, nargs="+", help="scale: regions of these sizes"
+    )
     options = parser.parse_args()
     benchmark = benchmarks[options.name]
     if options.only:
         if options.name != "placement":
             parser.error("only placement has cells to choose from")
         benchmark = partial(placement_bench.run, only=options.only)
+    if options.hosts:
+        if options.name != "scale":
+            parser.error("only scale has sizes to choose")
+        benchmark = partial(scale_bench.run, sizes=options.hosts)
     call_command("migrate", verbosity=0)
     rows = benchmark(is_quick=options.quick)
     if not rows:
         parser.error(f"--only {options.only!r} finds no cell")
-    publish(options.name, rows, is_quick=options.quick or bool(options.only))
+    publish(options.name, rows, is_quick=options.quick or bool(options.only or options.hosts))
     if options.name in GATES and any(row.ok is False for row in rows):
         sys.exit(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -117,9 +118,25 @@ def timed_change(client: Client, body: bytes) -> Sample:
     )
 
 
-def change_body(version: int, number: int, *, is_new: bool) -> bytes:
-    """Return a batch over two projects in one zone, or the deletion of that batch."""
-    amount = SLOT_GIB * SLOTS_PER_COMMITMENT
+def change_body(
+    version: int,
+    number: int,
+    *,
+    is_new: bool,
+    amount: int = SLOT_GIB * SLOTS_PER_COMMITMENT,
+    resource: str = RESOURCE,
+    zones: Sequence[str] = ZONES,
+) -> bytes:
+    """Return a batch over two projects in one zone, or the deletion of that batch.
+
+    Args:
+        version: Of ``/info``.
+        number: Of the batch: names its commitments and chooses its zone.
+        is_new: Not the deletion.
+        amount: Of each commitment, in units of the resource.
+        resource: What is committed.
+        zones: Batches go to these in turn.
+    """
     expires_at = (datetime.now(tz=UTC) + timedelta(days=365)).isoformat()
     by_project: dict[str, object] = {}
     half = COMMITMENTS // 2
@@ -127,7 +144,7 @@ def change_body(version: int, number: int, *, is_new: bool) -> bytes:
         total = amount * half
         by_project[f"project-{project}"] = {
             "byResource": {
-                RESOURCE: {
+                resource: {
                     "totalConfirmedBefore": 0 if is_new else total,
                     "totalConfirmedAfter": total if is_new else 0,
                     "totalGuaranteedBefore": 0,
@@ -145,7 +162,7 @@ def change_body(version: int, number: int, *, is_new: bool) -> bytes:
                 }
             }
         }
-    zone = ZONES[number % len(ZONES)]
+    zone = zones[number % len(zones)]
     return orjson.dumps(
         {"az": zone, "dryRun": False, "infoVersion": version, "byProject": by_project}
     )

@@ -51,13 +51,14 @@ OWNER, STRANGER = "owner", "stranger"
 def claims(*, is_quick: bool) -> list[Measure]:
     """Measure claims and their refusals on hosts of ours."""
     hosts, rounds = (20, 2) if is_quick else (100, 8)
-    with _served_from_claims():
+    with served_from_claims():
         refusals = [row for size in REFUSING[: 1 if is_quick else None] for row in _refusals(size)]
         return [*_costs(hosts, rounds), *refusals]
 
 
 @contextmanager
-def _served_from_claims() -> Iterator[None]:
+def served_from_claims() -> Iterator[None]:
+    """Serve Placement to anyone, with providers of hosts, claims in the ledger and held room."""
     before = settings.HEADROOM
     placement = before.placement.model_copy(
         update={
