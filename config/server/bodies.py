@@ -216,8 +216,10 @@ class Bodies:
             if body.is_over:
                 return False
             body.is_written = True
+        left = memoryview(block)
         try:
-            file.write(block)
+            while left:
+                left = left[file.write(left) :]  # a disk that is nearly full takes a part
         except OSError as error:
             log.warning("request_body_not_written", error=str(error))
             self._end(body, NO_ROOM)

@@ -14,6 +14,8 @@ from http.client import HTTPConnection
 from typing import Any, Final
 
 KEEP_ALIVE_SECONDS: Final = 30
+#: How much of a body in a file goes out at once.
+BLOCK_BYTES: Final = 1 << 18
 
 
 class _Bounded:
@@ -74,7 +76,7 @@ class Link(HTTPConnection):
         tls: ssl.SSLContext | None,
         connect_seconds: float,
     ) -> None:
-        super().__init__(host, port)
+        super().__init__(host, port, blocksize=BLOCK_BYTES)
         self._tls = tls
         self._connect_seconds = connect_seconds
         self._deadline = 0.0

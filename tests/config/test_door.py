@@ -230,6 +230,19 @@ def test_file_of_a_body_that_ends_early_is_gone(monkeypatch: pytest.MonkeyPatch)
     assert (len(files), seen) == (2, [])
 
 
+def test_body_that_a_file_takes_in_parts_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Narrow(io.BytesIO):
+        def write(self, block: Any) -> int:
+            return super().write(block[:300_000])
+
+    monkeypatch.setattr(bodies, "TemporaryFile", lambda **_: Narrow())
+    door, seen = reading_door()
+    client = begun(door, "/on/x", 2 * MIB)
+    client.comes(b"x" * MIB)
+    client.comes(b"y" * MIB)
+    assert [body for _, body in seen] == [b"x" * MIB + b"y" * MIB]
+
+
 def test_body_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         def write(self, _: Any) -> int:
