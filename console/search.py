@@ -119,10 +119,18 @@ class Source:
         return [Q(**{column: word}) for column in self.whole for word in words]
 
     def beginnings(self, word: str) -> list[Q]:
-        """Return what to look for, an index each: names that begin with a word or have it."""
+        """Return what to look for, an index each: names that begin with a word or have it.
+
+        Ids, and most names, are in small letters: a word with capitals is looked for as such, too.
+        """
         parts = self.parts if len(word) >= SHORTEST_PART else ()
+        spellings = dict.fromkeys((word, word.lower()))
         return [
-            *(Q(**{f"{column}__startswith": word}) for column in self.beginning),
+            *(
+                Q(**{f"{column}__startswith": spelling})
+                for column in self.beginning
+                for spelling in spellings
+            ),
             *(Q(**{f"{column}__icontains": word}) for column in parts),
         ]
 
@@ -159,6 +167,7 @@ SOURCES = (
         model="hosts.domain",
         whole=("openstack_id",),
         beginning=("openstack_id",),
+        parts=("name",),
         words=("name", "openstack_id"),
     ),
     Source(
@@ -173,6 +182,7 @@ SOURCES = (
         model="capacity.flavorgroup",
         whole=("name",),
         beginning=("name",),
+        parts=("name",),
         words=("name",),
     ),
     Source(
@@ -180,6 +190,7 @@ SOURCES = (
         model="hosts.flavor",
         whole=("name", "openstack_id"),
         beginning=("name",),
+        parts=("name",),
         words=("name", "openstack_id"),
     ),
     Source(
@@ -200,18 +211,21 @@ SOURCES = (
         title="Server groups",
         model="hosts.servergroup",
         whole=("openstack_id",),
+        parts=("name",),
         words=("name", "openstack_id"),
     ),
     Source(
         title="Images",
         model="hosts.image",
         whole=("openstack_id",),
+        parts=("name",),
         words=("name", "openstack_id"),
     ),
     Source(
         title="Host aggregates",
         model="hosts.aggregate",
         whole=("uuid",),
+        parts=("name",),
         words=("name", "uuid"),
     ),
     Source(

@@ -29,7 +29,7 @@ def ratio_field() -> models.DecimalField[Decimal, Decimal]:
     )
 
 
-def _parts_of_names(name: str) -> GinIndex:
+def parts_of_names(name: str) -> GinIndex:
     """Return an index that finds three letters anywhere in a name, of any case."""
     return GinIndex(OpClass(Upper("name"), name="gin_trgm_ops"), name=name)
 
@@ -73,6 +73,7 @@ class Domain(TrackedModel):
 
     class Meta:
         ordering = ("name", "id")
+        indexes = [parts_of_names("hosts_domain_parts_idx")]
 
     def __str__(self) -> str:
         return self.name
@@ -93,7 +94,7 @@ class Project(TrackedModel):
             models.Index(
                 fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_project_name_idx"
             ),
-            _parts_of_names("hosts_project_parts_idx"),
+            parts_of_names("hosts_project_parts_idx"),
         ]
 
     def __str__(self) -> str:
@@ -114,6 +115,7 @@ class Flavor(TrackedModel):
 
     class Meta:
         ordering = ("name",)
+        indexes = [parts_of_names("hosts_flavor_parts_idx")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(memory_bytes__gte=0), name="hosts_flavor_memory_not_negative"
@@ -137,6 +139,7 @@ class Aggregate(FollowedModel):
 
     class Meta:
         ordering = ("name", "id")
+        indexes = [parts_of_names("hosts_aggregate_parts_idx")]
 
     def __str__(self) -> str:
         return self.name
@@ -291,7 +294,7 @@ class Host(FollowedModel):
         ordering = ("name",)
         indexes = [
             models.Index(fields=["zone", "name"], name="hosts_host_zone_name_idx"),
-            _parts_of_names("hosts_host_parts_idx"),
+            parts_of_names("hosts_host_parts_idx"),
             models.Index(
                 Func(
                     F("provider_uuid"),
@@ -399,6 +402,7 @@ class Image(TrackedModel):
 
     class Meta:
         ordering = ("name", "id")
+        indexes = [parts_of_names("hosts_image_parts_idx")]
 
     def __str__(self) -> str:
         return self.name or self.openstack_id
@@ -416,7 +420,10 @@ class ServerGroup(TrackedModel):
 
     class Meta:
         ordering = ("name", "id")
-        indexes = [GinIndex(fields=["members"], name="hosts_servergroup_members")]
+        indexes = [
+            GinIndex(fields=["members"], name="hosts_servergroup_members"),
+            parts_of_names("hosts_servergroup_parts_idx"),
+        ]
 
     def __str__(self) -> str:
         return self.name or self.openstack_id
@@ -585,7 +592,7 @@ class Instance(FollowedModel):
             models.Index(
                 fields=["name"], opclasses=["varchar_pattern_ops"], name="hosts_instance_name_idx"
             ),
-            _parts_of_names("hosts_instance_parts_idx"),
+            parts_of_names("hosts_instance_parts_idx"),
         ]
         constraints = [
             models.CheckConstraint(

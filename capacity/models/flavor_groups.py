@@ -6,7 +6,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import F, Q
 
-from hosts.models import Flavor
+from hosts.models import Flavor, parts_of_names
 from journal.models import TrackedModel
 
 MAX_RAM_UNIT_GIB = 1 << 33
@@ -43,6 +43,7 @@ class FlavorGroup(TrackedModel):
 
     class Meta:
         ordering = ("name",)
+        indexes = [parts_of_names("capacity_group_parts_idx")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(

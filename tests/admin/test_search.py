@@ -15,7 +15,7 @@ from django.urls import reverse
 from commitments.models import Commitment, RefusedChange
 from console import search
 from console.links import row_url
-from hosts.models import Host, Instance, Project
+from hosts.models import Aggregate, Host, Image, Instance, Project, ServerGroup
 from journal.models import AuditEntry
 from tests import factories
 from tests.admin.test_frame import staff_client
@@ -128,6 +128,25 @@ def test_parts_of_names_of_any_case_stand_after_beginnings(admin_client: Client)
     }
     assert found(admin_client, "eb") == {}
     assert set(found(admin_client, "EB-")) == {"VMs"}
+
+
+def test_every_kind_that_has_a_name_is_found_by_a_part_of_it(admin_client: Client) -> None:
+    factories.make_domain(name="Meridian-Bank")
+    factories.make_group("meridian_v1", flavors=[("c2_MERIDIAN", 4096, 2)])
+    Image.objects.create(openstack_id="i", name="a meridian image")
+    ServerGroup.objects.create(openstack_id="s", name="of MERIDIAN")
+    Aggregate.objects.create(uuid="a", name="for-meridian")
+
+    assert set(found(admin_client, "RIDIAN")) == {
+        "Domains", "Flavor groups", "Flavors", "Images", "Server groups", "Host aggregates"
+    }  # fmt: skip
+
+
+def test_the_beginning_of_an_id_is_found_in_capitals_too(admin_client: Client) -> None:
+    vm = factories.make_vm("other", openstack_id="abcdef01-2345-4678-9abc-def012345678")
+
+    assert list(found(admin_client, "ABCDEF01-23")) == ["VMs"]
+    assert reverse("headroom_vm", args=[vm.openstack_id]) in found(admin_client, "ABcd")["VMs"]
 
 
 @pytest.mark.parametrize("word", ["", "a" * 5000, "%", "_", "'; --", "1", "\\", "é" * 300])
