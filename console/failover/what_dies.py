@@ -22,7 +22,7 @@ from console.links import find_url, list_url
 from console.pages import LongSelect, answered, check_view, show_page
 from core.text import count_text, plural
 from failover.choices import reason_words
-from failover.domain.drill import DrillResult, Unprotected, UnprotectedReason, simulate
+from failover.domain.drill import DrillResult, Unprotected, simulate
 from failover.domain.drill_columns import drill_state_of
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
@@ -235,6 +235,4 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
 
 
 def _why(row: Unprotected) -> str:
-    if row.slots and row.reason is UnprotectedReason.NO_SLOTS:
-        return "all of their zone fails, and their slots are in it"
     return reason_words(row.reason.value)
