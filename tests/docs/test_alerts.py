@@ -1,4 +1,4 @@
-"""Every alert leads to a part of ``docs/alerts.md`` that says where to look and what to do."""
+"""Every alert leads to what it means, where to look, what to do and when it is over."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.docs.tour import ROOT
 
 PAGE = ROOT / "docs" / "alerts.md"
 RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yaml"))
+METRIC = re.compile(r"\b(?:cortex_|placement_|container_|failover:)\w[\w:]+")
 SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -36,8 +37,20 @@ def test_an_alert_leads_to_what_to_do(rule: dict[str, Any]) -> None:
     assert ROOT / path == PAGE
     text = sections()[anchor]
     assert rule["alert"] in alerts_of(text)
-    assert "\n- See: " in text
-    assert re.search(r"\n- Do: .+", text)
+    means, *parts = re.split(r"\n- (?=[A-Z][a-z]+: )", text.strip())
+    assert re.search(r": .{20}", means), "it does not say what it means"
+    said = dict(part.split(": ", 1) for part in parts)
+    assert list(said) == ["See", "Query", "Do", "Over"]
+    assert all(len(words) > 8 for words in said.values())
+
+
+@pytest.mark.parametrize("anchor", sections())
+def test_queries_ask_for_what_the_alerts_are_about(anchor: str) -> None:
+    text = sections()[anchor]
+    asked = set(METRIC.findall(re.findall(r"^- Query: .+$", text, re.MULTILINE)[0]))
+    judged = [rule["expr"] for rule in alerts() if rule["alert"] in alerts_of(text)]
+    assert asked
+    assert asked <= {name for expression in judged for name in METRIC.findall(expression)}
 
 
 def test_the_page_has_no_other_alerts() -> None:
