@@ -27,8 +27,9 @@ from config.launcher.processes import (
     start_child,
     stop_children,
 )
+from config.launcher.receiver import Receiver, is_ours, start_receiver
 from config.launcher.services import Services, start_services, wipe_profile
-from config.launcher.settings import demo_environment
+from config.launcher.settings import demo_environment, with_placement_checks
 from config.launcher.terminal import LauncherError, last_lines, say, step
 from config.launcher.workers import SILENT
 from config.queues import LONG, SOON, STEADY
@@ -60,6 +61,7 @@ class DemoOptions:
     imports: tuple[Path, ...]
     with_worker: bool
     with_agents: bool
+    with_receiver: bool
     is_quiet: bool
     speed: float | None
     fresh: bool
@@ -99,6 +101,7 @@ def parse_demo(arguments: list[str]) -> DemoOptions:
         imports=tuple(known.imports),
         with_worker=not known.no_worker,
         with_agents=not (known.no_agents or known.no_worker or known.imports),
+        with_receiver=not (known.no_worker or known.imports),
         is_quiet=known.quiet_region or known.no_worker or bool(known.imports),
         speed=known.speed,
         fresh=known.fresh,
@@ -145,25 +148,31 @@ def run_demo(checkout: Checkout, options: DemoOptions, environ: Mapping[str, str
         if options.fresh:
             with step("deleting the demo's data"):
                 wipe_profile(checkout, "demo")
+                speed_file(checkout).unlink(missing_ok=True)
         with step("PostgreSQL and Redis"):
             services = held.enter_context(start_services(checkout, "demo", environ))
         held.callback(ignore_stop)  # whatever ends us, the services are left in peace
         env = demo_environment(checkout, environ, services.variables)
+        env = with_placement_checks(env, f"http://{ADDRESS}:{port}/placement")
         with step("database migrations"):
             migrate(checkout, env)
-        login = _set_up(checkout, env, options)
+        receiver = None
+        if options.with_receiver and is_ours(checkout, env):
+            receiver = start_receiver(checkout, env, choose_port(0))
+            held.callback(_stop_all, [receiver.child])  # whose end ends nothing else, either
+        login = _set_up(checkout, env, options, receiver)
         children: list[Child] = []
         held.callback(_stop_all, children)
         _start_processes(checkout, env, options, port, children)
         with step("web" + (", worker, beat" if options.with_worker else "")):
             _wait_for_web(port, children, services)
-        if not options.is_quiet:
-            region = _start_region(checkout, env, options, port)
-            held.callback(_stop_all, [region])  # which nobody else needs: its end ends nothing
         if options.with_agents:
             with step("agents on hosts"):
                 agents = _start_agents(checkout, env, port)
-            held.callback(_stop_all, agents)  # likewise
+            held.callback(_stop_all, agents)  # which nobody else needs: their end ends nothing
+        if not options.is_quiet:
+            region = _start_region(checkout, env, options, port)
+            held.callback(_stop_all, [region])  # likewise
         welcome = [f"ready: http://{ADDRESS}:{port}", *login, "Ctrl-C stops it and keeps the data"]
         return _watch(children, services, welcome)
 
@@ -211,7 +220,9 @@ def migrate(checkout: Checkout, env: Mapping[str, str]) -> None:
         raise LauncherError(f"manage.py migrate failed ({log}):\n{last_lines(log, 20)}")
 
 
-def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) -> list[str]:
+def _set_up(
+    checkout: Checkout, env: Mapping[str, str], options: DemoOptions, receiver: Receiver | None
+) -> list[str]:
     """Load the region and the admin user; return the login lines.
 
     What is being done is shown, everything that is said and logged goes to a log. Progress bars
@@ -222,6 +233,8 @@ def _set_up(checkout: Checkout, env: Mapping[str, str], options: DemoOptions) ->
         command += ["--hosts", str(options.hosts)]
     for path in options.imports:
         command += ["--import", str(path)]
+    if receiver is not None:
+        command += ["--webhook-url", receiver.url]
     log = checkout.logs / "set_up_demo.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -290,12 +303,17 @@ def _start_processes(
             children.append(child)
 
 
+def speed_file(checkout: Checkout) -> Path:
+    """Return the file that says how fast the region lives."""
+    return checkout.local / "demo-speed"
+
+
 def _start_region(
     checkout: Checkout, env: Mapping[str, str], options: DemoOptions, port: int
 ) -> Child:
     """Start what lets the region live; ``.local/demo-speed`` steers it."""
     if options.speed is not None:
-        (checkout.local / "demo-speed").write_text(f"{options.speed:g}\n", encoding="utf-8")
+        speed_file(checkout).write_text(f"{options.speed:g}\n", encoding="utf-8")
     log = checkout.logs / "region.log"
     log.unlink(missing_ok=True)
     command = [str(checkout.python), "manage.py", "simulate_region", "--port", str(port)]

@@ -6,8 +6,11 @@ import secrets
 from collections.abc import Mapping
 
 from config.launcher.places import Checkout
+from config.launcher.receiver import webhook_settings
 
 _PREFIX = "HEADROOM_"
+_GATEWAY = f"{_PREFIX}GATEWAY__"
+_WEBHOOKS = f"{_PREFIX}WEBHOOKS__"
 _LAUNCHER_ONLY = ("RUN_POSTGRES", "RUN_REDIS")
 
 
@@ -28,7 +31,19 @@ def demo_environment(
     }
     if "HEADROOM_SECRET_KEY_FILE" in environ:
         del defaults["HEADROOM_SECRET_KEY"]
+    if not any(name.startswith(_WEBHOOKS) for name in environ):
+        defaults |= webhook_settings(checkout)
     return {**defaults, **_without(environ, _LAUNCHER_ONLY), **services}
+
+
+def with_placement_checks(env: Mapping[str, str], url: str) -> dict[str, str]:
+    """Return an environment whose workers check the demo's own Placement API.
+
+    The token is any: the demo asks for none. Whoever has a gateway of his own keeps to it.
+    """
+    if any(name.startswith(_GATEWAY) for name in env):
+        return dict(env)
+    return {**env, f"{_GATEWAY}CHECKS_URL": url, f"{_GATEWAY}TOKEN": "admin"}
 
 
 def tool_environment(environ: Mapping[str, str], services: Mapping[str, str]) -> dict[str, str]:

@@ -63,6 +63,10 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
         "Kept by the bridge. What others change in a cluster is written anew, left or adopted, as "
         "HEADROOM_BRIDGE__HAND_EDITS says; change the row instead."
     )
+    empty_note = (
+        "Nothing is mirrored into Kubernetes: set HEADROOM_BRIDGE__CLUSTERS and run "
+        "./run serve bridge (docs/bridge.md)."
+    )
     list_display = (
         column("name", "object"),
         "kind",
@@ -187,6 +191,10 @@ class OwnedFieldConflictAdmin(SystemOwnedAdmin[OwnedFieldConflict]):
     owner_note = (
         "Kept by the watcher of Hypervisor objects (docs/hypervisors.md, Fields that Headroom "
         "writes); a row goes once its field is as it should be."
+    )
+    empty_note = (
+        "No Hypervisor objects are written, or all fields are as they should be: rows come with "
+        "HEADROOM_HYPERVISORS__SYNC (docs/hypervisors.md)."
     )
     list_display = (column("host_name", "host"), "field", "problem", column("since"))
     list_filter = ("field",)

@@ -231,6 +231,10 @@ class ServerMigrationAdmin(SystemOwnedAdmin[ServerMigration]):
     """VMs that Nova is moving: they hold room on both hosts until that is over."""
 
     owner_note = "What Nova has in progress; passes of the feed over migrations write it."
+    empty_note = (
+        "Nova moves no VM now: rows come with a live cloud (HEADROOM_FEED__CLOUD) and go once a "
+        "migration is over; those of a demo are over at once."
+    )
     list_display = (
         "vm_uuid",
         column("migration_type", "kind"),

@@ -51,6 +51,10 @@ from placement.models import (
 )
 from placement.services.audit import flavors_with_unknown_traits
 
+NO_OTHER_PLACEMENT = (
+    "Headroom stands in front of no other Placement, or all fits: set "
+    "HEADROOM_GATEWAY__UPSTREAM_URL{} to have rows here (docs/gateway.md)."
+)
 API_NOTE = (
     "Written by clients of the Placement API (nova-compute, nova-scheduler, neutron) and by the "
     "reconciliation of hosts. Change it there; placement_audit repairs what has drifted."
@@ -382,6 +386,7 @@ class ShadowDifferenceAdmin(SystemOwnedAdmin[ShadowDifference]):
         "Kept by the gateway while HEADROOM_GATEWAY__SHADOW_PERCENT is above 0, the newest 1,000. "
         "A search right after a write may differ only because copies follow with a delay."
     )
+    empty_note = NO_OTHER_PLACEMENT.format(" and HEADROOM_GATEWAY__SHADOW_PERCENT")
     list_display = ("created_at", "reason", "version", "query")
     list_filter = ("reason",)
     search_fields = ("query",)
@@ -397,6 +402,7 @@ class HybridReportAdmin(SystemOwnedAdmin[HybridReport]):
     owner_note = (
         "Kept by a task every 15 minutes in mode hybrid, the newest 100; placement_drift looks now."
     )
+    empty_note = NO_OTHER_PLACEMENT.format(" and a group of mode hybrid")
     list_display = ("created_at", "verdict", "providers_there", "split_consumers", "taken")
     page_columns = (
         "created_at", "verdict", "providers_there", "split_consumers", "taken", "what_differs",
@@ -421,6 +427,9 @@ class CheckOutcomeAdmin(SystemOwnedAdmin[CheckOutcome]):
         "Kept by a task every five minutes where HEADROOM_GATEWAY__CHECKS_URL is set; "
         "placement_e2e runs the same checks now."
     )
+    empty_note = (
+        "No served Placement API is checked: set HEADROOM_GATEWAY__CHECKS_URL (docs/gateway.md)."
+    )
     list_display = ("test", "asked_mode", "ended", "checked_at", "detail")
     list_filter = ("outcome",)
     search_fields = ("test", "detail")
@@ -437,6 +446,7 @@ class SplitWriteAdmin(SystemOwnedAdmin[SplitWrite]):
         "Written by the gateway in mode hybrid before it asks the other Placement, and gone once "
         "both sides agree. What stays here is asked about every 15 s; the error says why."
     )
+    empty_note = NO_OTHER_PLACEMENT.format(" and a group of mode hybrid")
     list_display = ("created_at", "actor", "error", "ends_at")
     search_fields = ("actor", "request_id")
     page_columns = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,6 @@ from hosts.agents.models import HostKey, KeyState
 from hosts.models import Host
 from journal.actors import Actor
 
-COUNT: Final = 3
 DATA: Final = "var/lib/headroom"
 _ANN: Final = Actor(name="demo")
 _ROUTES: Final = (
@@ -32,7 +31,7 @@ _ROUTES: Final = (
 )
 
 
-def enrolled_hosts(places: Path, url: str) -> list[Path]:
+def enrolled_hosts(places: Path, url: str, *, hosts: Iterable[Host]) -> list[Path]:
     """Return the roots of the hosts whose agents may run now; they are enrolled if they were not.
 
     Args:
@@ -44,8 +43,7 @@ def enrolled_hosts(places: Path, url: str) -> list[Path]:
         ServerError: It does not answer.
     """
     client = Client(Address(url=url))
-    chosen = Host.objects.exclude(total_vcpus=0).order_by("zone", "name")[:COUNT]
-    return [_enrolled(host, places / host.name, client) for host in chosen]
+    return [_enrolled(host, places / host.name, client) for host in hosts]
 
 
 def _enrolled(host: Host, root: Path, client: Client) -> Path:

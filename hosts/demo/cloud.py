@@ -107,6 +107,35 @@ class DemoCloud:
         hypervisor["state"] = state
         self.services[hypervisor["service"]["host"]]["state"] = state
 
+    def names_with(self, trait: str, *, zone: str) -> list[str]:
+        """Return the hosts of a zone that have a trait, in order of name."""
+        return sorted(
+            provider["name"]
+            for provider in self.providers.values()
+            if trait in (provider["traits"] or {}).get("traits", ())
+            and provider["name"] in self.hypervisors
+            and self._service(provider["name"]).get("zone") == zone
+        )
+
+    def is_in_service(self, name: str) -> bool:
+        """Return whether a host takes VMs."""
+        hypervisor = self.hypervisors[name]
+        return bool(hypervisor["state"] == "up" and hypervisor["status"] == "enabled")
+
+    def is_closed(self, name: str, reason: str) -> bool:
+        """Return whether a host was taken out of service for a reason."""
+        told = self.hypervisors[name]
+        return bool(told["status"] == "disabled" and told["service"]["disabled_reason"] == reason)
+
+    def close_host(self, name: str, *, reason: str) -> None:
+        """Tell that an operator takes a host out of service; its VMs go on."""
+        hypervisor = self.hypervisors[name]
+        hypervisor["status"] = self._service(name)["status"] = "disabled"
+        hypervisor["service"]["disabled_reason"] = reason
+
+    def _service(self, name: str) -> Json:
+        return self.services.get(self.hypervisors[name]["service"]["host"], {})
+
     def _embedded(self, flavor: str) -> Json:
         known = self.flavors[flavor]
         return {

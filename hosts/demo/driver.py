@@ -15,7 +15,15 @@ import structlog
 from core.chunks import in_chunks
 from hosts.demo.calls import Calls
 from hosts.demo.cloud import DemoCloud
-from hosts.domain.demo_world import OF_VMS, Act, ImpossibleError, Wish, World, next_wish
+from hosts.domain.demo_world import (
+    OF_VMS,
+    Act,
+    ImpossibleError,
+    Wish,
+    World,
+    next_wish,
+    wish_of,
+)
 from hosts.feed.lists import Kind
 from hosts.feed.passes import run_pass
 from journal.actors import Actor
@@ -29,6 +37,8 @@ INTENTS: Final[Mapping[Act, str]] = {
     Act.RESIZE: "resize",
     Act.EVACUATE: "evacuate",
 }
+OPENING: Final = (Act.OVERASK, Act.ARRIVE, Act.COMMIT)
+"""What is wanted first, so that nobody waits for chance to see a refusal or a decision."""
 MOST_CANDIDATES: Final = 120
 FIRST_CLAIMS_TOGETHER: Final = 50
 BATCHES_A_STEP: Final = 12
@@ -58,7 +68,8 @@ class Driver:
         return len(self._unreported)
 
     def begin(self) -> None:
-        """Have all VMs listed once."""
+        """Have all hosts and VMs listed once."""
+        self._listed(Kind.HOSTS)
         self._listed(Kind.SERVERS)
 
     def _report(self, uuid: str) -> bool:
@@ -67,13 +78,19 @@ class Driver:
         traits = (provider["traits"] or {}).get("traits", ())
         return self.calls.report_provider(uuid, inventories, traits)
 
+    def open(self) -> list[str]:
+        """Live through one wish of each kind of OPENING that can be; return what came of them."""
+        wishes = (wish_of(self.world, act, self._rng, lambda: str(uuid4())) for act in OPENING)
+        return [self._tried(wish) for wish in wishes if wish is not None]
+
     def step(self) -> str:
         """Live through one wish; return what came of it, in a word or two."""
         for vms in itertools.islice(self._unclaimed, BATCHES_A_STEP):
             self.counts["first claims"] += self._claim_first(vms)
         wish = next_wish(self.world, self._rng, lambda: str(uuid4()))
-        if wish is None:
-            return "nothing can happen"
+        return "nothing can happen" if wish is None else self._tried(wish)
+
+    def _tried(self, wish: Wish) -> str:
         try:
             outcome = self._live(wish)
         except ImpossibleError as error:

@@ -288,6 +288,11 @@ def next_wish(world: World, rng: random.Random, new_id: Callable[[], str]) -> Wi
     return None
 
 
+def wish_of(world: World, act: Act, rng: random.Random, new_id: Callable[[], str]) -> Wish | None:
+    """Return what somebody wants of one kind; None where that cannot be wanted now."""
+    return _draw(world, act, rng, new_id) if _is_possible(world, act) else None
+
+
 def _is_possible(world: World, act: Act) -> bool:
     if act is Act.ARRIVE:
         most = world.usual_count * (1 + DRIFT_SHARE) + 1

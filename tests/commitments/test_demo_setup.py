@@ -45,7 +45,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def run(folder: Path, **options: object) -> list[str]:
     out = StringIO()
     command = set_up_demo.Command(stdout=out)
-    defaults: dict[str, object] = {"hosts": 5, "imports": [], "fresh_admin": False}
+    defaults: dict[str, object] = {
+        "hosts": 5, "imports": [], "fresh_admin": False, "webhook_url": "",
+    }  # fmt: skip
     command.handle(**{**defaults, "password_file": folder / "kept" / "password", **options})
     return out.getvalue().splitlines()
 
@@ -57,6 +59,14 @@ def test_an_empty_database_gets_a_generated_region(calls: Calls, tmp_path: Path)
     generated = calls.made[0][2]
     assert (generated["profile"], generated["hosts"], generated["seed"]) == ("demo", 5, 7)
     assert calls.made[1][1] == (generated["output"], "--with-ended")
+
+
+def test_the_receiver_is_told_of_what_happens_after_the_region_was_loaded(
+    calls: Calls, tmp_path: Path
+) -> None:
+    run(tmp_path, webhook_url="http://127.0.0.1:20001/")
+
+    assert calls.made[-1] == ("set_up_demo_webhooks", (), {"url": "http://127.0.0.1:20001/"})
 
 
 def test_steps_are_told_on_the_terminal_that_shows_their_bars(

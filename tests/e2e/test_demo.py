@@ -23,6 +23,7 @@ import pytest
 from config.launcher.demo import ADDRESS
 from config.launcher.places import Checkout, this_checkout
 from config.launcher.processes import wait_until
+from tests.e2e.demo_lists import Visitor, missing_of
 from tests.launcher.conftest import processes_of
 
 pytestmark = pytest.mark.e2e
@@ -31,6 +32,7 @@ HOSTS = 60
 MOST_LINES = 14
 START_SECONDS = 300.0
 BEAT_SECONDS = 60.0
+LISTS_SECONDS = 300.0
 STOP_SECONDS = 60.0
 REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-services.txt")
 OURS = ("HEADROOM_", "GRANIAN_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "PROMETHEUS_")
@@ -170,6 +172,18 @@ def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
     assert len(keys) == 3
     hosts = [path.parents[3].name for path in keys]
     assert wait_until(lambda: all(has_reported(demo, host) for host in hosts), BEAT_SECONDS)
+    visitor = Visitor(demo.port)
+    visitor.sign_in("admin", (clone.local / "demo-admin-password").read_text().strip())
+    left = missing_of(visitor.empty_lists())
+    known = time.monotonic()
+
+    def have_rows() -> bool:
+        nonlocal left
+        left = missing_of(visitor.empty_lists(left))
+        return not left
+
+    assert wait_until(have_rows, LISTS_SECONDS), left
+    filled = time.monotonic() - known
     demo.interrupt()
 
     second = demo.start()
@@ -177,4 +191,7 @@ def test_demo_of_a_fresh_clone_comes_up_answers_and_leaves_no_process(
     assert identities(clone) == keys  # known from before
     demo.interrupt()
     with capsys.disabled():
-        sys.stdout.write(f"\ndemo ready after {first:.1f} s, second start {second:.1f} s\n")
+        sys.stdout.write(
+            f"\ndemo ready after {first:.1f} s, rows in all lists {filled:.1f} s after the first"
+            f" look, second start {second:.1f} s\n"
+        )

@@ -103,6 +103,12 @@ def test_the_region_lives_by_the_apis_of_the_real_world(
     )
 
 
+def test_it_begins_with_a_refusal_a_decision_and_a_commitment(driver: Driver) -> None:
+    assert driver.open() == ["overask: refused", "arrive: done", "commit: done"]
+    assert RefusedChange.objects.count() == 1
+    assert SchedulingDecision.objects.count() == 1
+
+
 def test_a_host_that_fails_is_down_until_it_is_repaired(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,11 @@ from config.launcher.environment import fingerprint
 from config.launcher.places import Checkout, this_checkout
 from config.launcher.processes import run_in_foreground, wait_until
 from config.launcher.production import serve_environment
-from config.launcher.settings import demo_environment, tool_environment
+from config.launcher.receiver import is_ours, kept_secret
+from config.launcher.settings import demo_environment, tool_environment, with_placement_checks
 from config.launcher.terminal import LauncherError
 from tests.launcher.conftest import processes_of
+from webhooks.domain.message import secrets_of
 
 PATIENCE_SECONDS = 30.0
 ANYWHERE = "0.0.0.0"  # noqa: S104 - never bound
@@ -208,6 +210,19 @@ def test_a_verbose_demo_shows_all_that_is_said_and_logs_it_too(
 
 
 @pytest.mark.e2e
+def test_a_fresh_demo_does_not_live_as_fast_as_the_one_before(
+    project: Checkout, environ: dict[str, str]
+) -> None:
+    speed = project.local / "demo-speed"
+    speed.write_text("20\n")
+    demo = start_demo(project, environ, "--fresh")
+    read_until(demo, "ready:")
+    assert not speed.exists()
+    demo.terminate()
+    demo.communicate(timeout=PATIENCE_SECONDS)
+
+
+@pytest.mark.e2e
 def test_processes_that_ignore_signals_are_killed_in_the_end(
     project: Checkout, environ: dict[str, str]
 ) -> None:
@@ -335,6 +350,8 @@ def test_demo_options_are_read(tmp_path: Path) -> None:
     assert options.imports == tuple(files)
     assert options.is_quiet
     assert not options.with_agents
+    assert not options.with_receiver
+    assert parse_demo(["--quiet-region"]).with_receiver
 
 
 @pytest.mark.parametrize("option", ["--no-agents", "--no-worker"])
@@ -391,6 +408,32 @@ def test_demo_is_open_to_this_machine_alone(checkout: Checkout) -> None:
     env = demo_environment(checkout, {}, {})
     opened = {name: env[f"HEADROOM_{name}"] for name in ("AUTH", "DEBUG", "LISTEN_ADDRESS")}
     assert opened == {"AUTH": "noauth", "DEBUG": "true", "LISTEN_ADDRESS": "127.0.0.1"}
+
+
+def test_demo_tells_its_own_receiver_and_checks_its_own_placement(checkout: Checkout) -> None:
+    env = with_placement_checks(demo_environment(checkout, {}, {}), "http://127.0.0.1:1/placement")
+    assert is_ours(checkout, env)
+    assert env["HEADROOM_GATEWAY__CHECKS_URL"] == "http://127.0.0.1:1/placement"
+
+
+def test_demo_leaves_webhooks_and_a_gateway_of_the_caller_alone(checkout: Checkout) -> None:
+    given = {
+        "HEADROOM_WEBHOOKS__SECRETS_DIR": "/run/secrets/webhooks",
+        "HEADROOM_GATEWAY__UPSTREAM_URL": "http://127.0.0.1:2/placement",
+    }
+    env = with_placement_checks(demo_environment(checkout, given, {}), "http://127.0.0.1:1")
+    assert not is_ours(checkout, env)
+    assert "HEADROOM_WEBHOOKS__ALLOW_HTTP" not in env
+    assert "HEADROOM_GATEWAY__CHECKS_URL" not in env
+
+
+def test_secret_of_the_receiver_is_private_and_kept(checkout: Checkout) -> None:
+    path = kept_secret(checkout)
+    text = path.read_text()
+    assert kept_secret(checkout).read_text() == text
+    assert len(secrets_of(text)) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_demo_secret_is_private_and_kept(checkout: Checkout) -> None:

@@ -51,6 +51,9 @@ class Command(BaseCommand):
             help="region file to load instead of a generated one; may be repeated",
         )
         parser.add_argument(
+            "--webhook-url", default="", help="receiver of webhooks, told of changes from then on"
+        )
+        parser.add_argument(
             "--fresh-admin", action="store_true", help="give the admin a new password"
         )
         parser.add_argument(
@@ -80,6 +83,8 @@ class Command(BaseCommand):
         if is_loaded and not options["imports"]:
             made_up = make_up_history(now=database_now())
             self._say(f"making up a past of {made_up:,} rows, marked as made up")
+        if options["webhook_url"]:
+            call_command("set_up_demo_webhooks", url=options["webhook_url"], stdout=self.stdout)
         password = admin_password(options["password_file"], make_new=options["fresh_admin"])
         self.stdout.write(f"admin login: {ADMIN_NAME} / {password}")
 

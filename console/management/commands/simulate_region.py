@@ -13,6 +13,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from capacity.models import HostHistory
+from commitments.tasks import COMPACT_SLOTS, RECONCILE_USAGE
+from console.demo_operator import close_hosts, decide, plan_failover_from_scratch
 from failover.services.drills import DRILL_TASK
 from hosts.demo.calls import Calls
 from hosts.demo.cloud import DemoCloud, stored_region, world_of
@@ -20,6 +22,7 @@ from hosts.demo.driver import Driver
 from journal.errors import HeadroomError
 from journal.nudges import hint_worker
 from placement.services.nudges import RECONCILE_HOSTS
+from placement.tasks import CHECK_SERVED_API
 
 log = structlog.get_logger(__name__)
 
@@ -57,12 +60,22 @@ class Command(BaseCommand):
         refuse_all_but_a_demo()
         calls = Calls(options["port"])
         cloud = DemoCloud(stored_region())
+        closed = close_hosts(cloud)
         world = world_of(cloud, calls.resources())
         driver = Driver(world=world, cloud=cloud, calls=calls, seed=options["seed"])
         wait_for_providers(driver)
         driver.begin()
-        hint_worker(DRILL_TASK)
-        self.stdout.write(f"{len(world.vms):,} VMs on {len(world.hosts):,} hosts live")
+        decide()
+        for task in (RECONCILE_USAGE, COMPACT_SLOTS, CHECK_SERVED_API, DRILL_TASK):
+            hint_worker(task)
+        plan_failover_from_scratch(self.stdout)
+        self.stdout.write(
+            f"{len(world.vms):,} VMs on {len(world.hosts):,} hosts live; "
+            f"taken out of service: {', '.join(closed) or 'none'}"
+        )
+        for outcome in driver.open():
+            self.stdout.write(outcome)
+        hint_worker(RECONCILE_USAGE)  # again: hours are what was so from one look to the next
         left = options["steps"]
         while left is None or left > 0:
             wait_for_turn(options["speed_file"])
