@@ -84,6 +84,9 @@ def main() -> None:
     parser.add_argument(
         "--hosts", metavar="N", type=int, nargs="+", help="scale: regions of these sizes"
     )
+    parser.add_argument(
+        "--parts", action="store_true", help="cutover: hosts change sides one by one, and return"
+    )
     options = parser.parse_args()
     benchmark = benchmarks[options.name]
     if options.only:
@@ -94,11 +97,16 @@ def main() -> None:
         if options.name != "scale":
             parser.error("only scale has sizes to choose")
         benchmark = partial(scale_bench.run, sizes=options.hosts)
+    if options.parts:
+        if options.name != "cutover":
+            parser.error("only a cut-over has parts")
+        benchmark = partial(cutover_bench.run_parts)
     call_command("migrate", verbosity=0)
     rows = benchmark(is_quick=options.quick)
     if not rows:
         parser.error(f"--only {options.only!r} finds no cell")
-    publish(options.name, rows, is_quick=options.quick or bool(options.only or options.hosts))
+    name = f"{options.name}-parts" if options.parts else options.name
+    publish(name, rows, is_quick=options.quick or bool(options.only or options.hosts))
     if options.name in GATES and any(row.ok is False for row in rows):
         sys.exit(1)
 

@@ -4,6 +4,8 @@ A real openstack-placement is filled, and Headroom stands before it: web process
 follows, and the commands of an operator. The same writers send the same writes three times: while
 nothing moves, while the cloud is copied and switched, and while it is rolled back. After each turn
 both databases are compared by SQL alone, and with what the writers were told.
+
+``bench cutover --parts``: hosts change sides one by one instead, and return, under the same load.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ CUTOVER_TABLES = (
     "placement_forwarded_write",
     "placement_copy_due",
     "placement_mirrored_write",
+    "placement_write_fence",
 )
 
 
@@ -132,7 +135,7 @@ class Move:
         part.slowest_ms = load.forget_slowest() * 1000
         self.held |= load.held
 
-    def step(self, name: str) -> dict[str, Any]:  # Any: JSON
+    def step(self, name: str, *arguments: str) -> dict[str, Any]:  # Any: JSON
         """Run a step of the command as an operator does, reading the other side's database.
 
         Raises:
@@ -141,6 +144,7 @@ class Move:
         checkout = this_checkout()
         command = [str(checkout.python), "manage.py", "placement_cutover", name, "--json"]
         command += ["--from-database", self.reference.conninfo] if name in READING else []
+        command += arguments
         began_at = time.monotonic()
         done = subprocess.run(  # noqa: S603 - ours
             command,
@@ -238,6 +242,87 @@ def run(*, is_quick: bool) -> list[Measure]:
     for line in (*after_switch[:5], *after_return[:5]):
         print(line)  # noqa: T201 - of a command
     return rows
+
+
+PARTS = 10
+"""Hosts that change sides by a command of their own; as many more do by one command together."""
+
+
+def run_parts(*, is_quick: bool) -> list[Measure]:
+    """Let hosts change sides one by one, and return, both under load."""
+    scale = QUICK if is_quick else FULL
+    one_by_one = [("--host", f"host-{number}") for number in range(PARTS)]
+    together = [word for number in range(PARTS, 2 * PARTS) for word in ("--host", f"host-{number}")]
+    with _prepared(scale) as move:
+        alone = Part("without a move")
+        with move.writing(alone):
+            time.sleep(scale.seconds)
+
+        there = Part("while hosts become ours")
+        with move.writing(there) as load, _following(move):
+            move.step("copy")
+            load.forget_slowest()
+            turned = [move.step("switch", *host) for host in one_by_one]
+            turned.append(move.step("switch", *together))
+            slowest_there_ms = load.forget_slowest() * 1000
+            time.sleep(scale.seconds)
+        move.step("verify")
+        after_switch = move.differences()
+
+        back = Part("while they return")
+        with move.writing(back) as load, _following(move):
+            time.sleep(scale.seconds / 2)
+            load.forget_slowest()
+            returned = [move.step("rollback", *host) for host in one_by_one]
+            returned.append(move.step("rollback"))
+            slowest_back_ms = load.forget_slowest() * 1000
+            time.sleep(scale.seconds / 2)
+        move.step("verify")
+        after_return = move.differences()
+
+    size = f"{2 * scale.hosts} providers, {2 * scale.consumers} allocations"
+    rows = [measure(f"writes a second {alone.name}", size, alone.rate, "/s")]
+    for part, turns, slowest_ms in (
+        (there, turned, slowest_there_ms),
+        (back, returned, slowest_back_ms),
+    ):
+        rows += [
+            measure(f"writes a second {part.name}", size, part.rate, "/s", baseline=alone.rate),
+            measure(f"writes {part.name}", size, part.writes, ""),
+            measure(f"failed writes {part.name}", size, part.failed, "", at_most=0),
+            measure(
+                f"409 in 1,000 writes {part.name}",
+                size,
+                part.conflicts_per_1000,
+                "",
+                baseline=alone.conflicts_per_1000,
+            ),
+            measure(f"hosts that turned {part.name}", size, _sum(turns, "turned"), ""),
+            measure(f"tries {part.name}", size, _sum(turns, "attempts"), ""),
+            measure(
+                f"writes held at the longest {part.name}",
+                size,
+                max(one["held_ms"] for one in turns),
+                "ms",
+                at_most=MOST_HELD_MS,
+            ),
+            measure(
+                f"slowest write {part.name}", size, slowest_ms, "ms", baseline=alone.slowest_ms
+            ),
+        ]
+    rows += [
+        measure(
+            "rows that differ with hosts on both sides", size, len(after_switch), "", at_most=0
+        ),
+        measure("rows that differ after all returned", size, len(after_return), "", at_most=0),
+    ]
+    for line in (*after_switch[:5], *after_return[:5]):
+        print(line)  # noqa: T201 - of a command
+    return rows
+
+
+def _sum(turns: list[dict[str, Any]], name: str) -> int:  # Any: JSON
+    return sum(int(one[name]) for one in turns)
 
 
 @contextmanager

@@ -124,11 +124,12 @@ def _cells(row: Measure) -> tuple[str, ...]:
 def _update_page(name: str, rows: Sequence[Measure]) -> None:
     """Replace the section of this benchmark in ``docs/benchmarks.md``."""
     begin, end = f"<!-- bench {name} -->", f"<!-- /bench {name} -->"
+    spelled = name.replace("-parts", " --parts")
     lines = [
         begin,
         "",
         (
-            f"Measured {datetime.now(tz=UTC):%Y-%m-%d} with `./run bench {name}`, "
+            f"Measured {datetime.now(tz=UTC):%Y-%m-%d} with `./run bench {spelled}`, "
             f"Python {platform.python_version()}, {os.cpu_count()} cores."
         ),
         "",

@@ -40,6 +40,7 @@ class LockSpace(IntEnum):
     PIPELINE = 10
     PROVIDER_TREES = 40
     PLACEMENT_TRUTH = 41
+    PLACEMENT_CONSUMER = 42
 
 
 class LockOutsideTransactionError(RuntimeError):

@@ -9,9 +9,10 @@ from typing import Final
 from core.conf import headroom
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
 from core.text import plural
+from placement.cutover.gate import MOST_PARTED_SECONDS
 from placement.cutover.mirroring import backlog
 from placement.cutover.planning import settings_in_the_way
-from placement.cutover.state import HOLD_SECONDS, read_state
+from placement.cutover.state import HOLD_SECONDS, PARTED, read_state
 from placement.domain.nova_options import client_problems
 from placement.gateway.drift import is_hybrid
 from placement.models import AllocationEvent, Consumer, HybridReport, Phase
@@ -68,7 +69,7 @@ def check_cutover() -> Iterator[Finding]:
             else fine(told)
         )
         return
-    longest = gateway.timeout_seconds + HOLD_SECONDS
+    longest = gateway.timeout_seconds + (MOST_PARTED_SECONDS if phase in PARTED else HOLD_SECONDS)
     yield fine(
         f"a write takes {longest:g} s at the most: balancers, and the timeout in Nova's "
         "[placement] where it is set, have to be above that"

@@ -73,6 +73,11 @@ SPLIT_WRITES = Counter(
     "placement_split_writes_total",
     "Writes of allocations that concerned another Placement as well as our tables.",
 )
+PARTED_WRITES = Counter(
+    "placement_parted_writes_total",
+    "Writes while a cloud moves in parts, by who did them: here, there, or there for both sides.",
+    ("side",),
+)
 SYNC_RUNS = Counter(
     "placement_sync_runs_total",
     "Copies of the traits and resource classes of another Placement, by how they ended.",
@@ -246,7 +251,37 @@ def _is_hybrid() -> bool:
     return headroom().gateway.mode_of_group()[STATEFUL[0]] is Mode.HYBRID
 
 
+#: Trees by side, and consumers that hold something of both, while a cloud moves in parts.
+TREES_BY_SIDE: Final = """
+SELECT CASE WHEN p.origin = 'upstream' THEN 'there' ELSE 'here' END, count(*)
+  FROM placement_provider p
+ WHERE p.parent_id IS NULL
+   AND EXISTS (SELECT FROM placement_cutover WHERE phase IN ('parted', 'parting'))
+ GROUP BY 1
+"""
+SPANNING: Final = """
+SELECT count(*) FROM (
+    SELECT FROM placement_allocation a JOIN placement_provider p ON p.id = a.provider_id
+     GROUP BY a.consumer_id
+    HAVING bool_or(p.origin = 'upstream') AND bool_or(p.origin <> 'upstream')) both_sides
+"""
+IS_PARTED: Final = "SELECT FROM placement_cutover WHERE phase IN ('parted', 'parting')"
+
+
+def _trees_by_side(cursor: CursorWrapper) -> Rows:
+    if not headroom().gateway.upstream_url:
+        return []
+    cursor.execute(TREES_BY_SIDE)
+    return list(cursor.fetchall())
+
+
 def _split_consumers(cursor: CursorWrapper) -> Rows:
+    if not headroom().gateway.upstream_url:
+        return []
+    cursor.execute(IS_PARTED)
+    if cursor.fetchall():
+        cursor.execute(SPANNING)
+        return list(cursor.fetchall())
     if not _is_hybrid():
         return []
     cursor.execute(NEWEST_REPORT)
@@ -311,6 +346,16 @@ INVENTORIES: Final = Scraped(
             Figure(
                 "placement_split_consumers",
                 "Consumers that hold something of ours and of another Placement.",
+            ),
+        ),
+    ),
+    Reading(
+        _trees_by_side,
+        ("side",),
+        (
+            Figure(
+                "placement_cutover_trees",
+                "Trees of providers by who answers for them, while a cloud moves in parts.",
             ),
         ),
     ),

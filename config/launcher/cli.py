@@ -26,7 +26,7 @@ USAGE = """usage: ./run COMMAND ...
   demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--no-agents] [--fresh] [--verbose]
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
-  bench  NAME [--quick] [--only PATTERN]   results in .local/bench/NAME.json
+  bench  NAME [--quick] [--only PATTERN] [--parts]   results in .local/bench/NAME.json
   conformance [--only PATTERN]   the public Placement tests against a served Headroom
   cloud  [--hosts N] [--servers N] [--keep]   a real Nova with Headroom as its Placement
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)

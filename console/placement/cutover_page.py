@@ -31,6 +31,11 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
         "Headroom answers, and is mirrored back",
         "placement_cutover rollback makes the other Placement the truth again.",
     ),
+    Phase.PARTED: (
+        "Each side answers for its own hosts",
+        "placement_cutover switch and rollback move hosts, aggregates, zones, or all that is left.",
+    ),
+    Phase.PARTING: ("Hosts change sides", "Writes are held, for less than a second."),
     Phase.RETURNING: ("Rolling back", "Writes are held, for less than a second."),
 }
 
@@ -54,6 +59,14 @@ def cutover_page() -> PageData:
         lines=_lines(facts),
         refused=refused,
         error=error,
+        parts=[
+            PageData(
+                zone=part["zone"],
+                ours=count_text(part["trees_of_ours"]),
+                trees=count_text(part["trees"]),
+            )
+            for part in facts["parts"]
+        ],
     )
 
 
@@ -67,6 +80,14 @@ def _lines(facts: Mapping[str, Any]) -> list[PageData]:  # Any: facts of several
     counts = (
         ("Copied providers", facts["copied_providers"], "providers that are copies"),
         ("Consumers", facts["consumers"], "consumers in our tables"),
+        ("Trees", facts["trees"], "trees of providers, a host each as a rule, on both sides"),
+        ("Trees of ours", facts["trees_of_ours"], "those for which Headroom answers"),
+        ("Consumers of both", facts["consumers_of_both"], "hold something of either side"),
+        (
+            "Writes of both",
+            facts["writes_of_both_under_way"],
+            "writes about both sides that the other Placement does just now",
+        ),
         ("Writes under way", facts["writes_under_way"], "writes handed on, without an answer yet"),
         ("Writes to mirror", facts["writes_to_mirror"], "writes the other Placement has not yet"),
     )
@@ -79,6 +100,11 @@ def _lines(facts: Mapping[str, Any]) -> list[PageData]:  # Any: facts of several
             name="Due",
             told=", ".join(facts["due"]) or NOTHING,
             meaning="what may differ there and is read again",
+        ),
+        PageData(
+            name="Moved without us",
+            told=facts["moved_without_us"] or NOTHING,
+            meaning="a provider that somebody changed over there past Headroom",
         ),
         *(
             PageData(name=name, told=time_tag(moment) if moment else NOTHING, meaning="")

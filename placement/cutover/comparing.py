@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from placement.clients.reference_api import StepSeen
 from placement.clients.reference_database import read_database
+from placement.cutover.parts import part_of
 from placement.cutover.peer import Peer
 from placement.domain.contents_differences import Difference, differences
 from placement.domain.transfer import Contents
@@ -20,7 +21,12 @@ Even = Callable[[], None]
 
 
 def compare(
-    peer: Peer, *, database: str, seen: StepSeen, even: Even
+    peer: Peer,
+    *,
+    database: str,
+    seen: StepSeen,
+    even: Even,
+    only: Collection[str] | None = None,
 ) -> tuple[Contents, list[Difference]]:
     """Return what the other side holds, and what differs here, generations included.
 
@@ -32,13 +38,17 @@ def compare(
         database: Its database, read instead of its API if given; see ``placement_import``.
         seen: Told of progress.
         even: Called before each look.
+        only: Providers that count, with what consumers hold of them; all if not given.
 
     Raises:
         HeadroomError: the other side cannot be read.
     """
     even()
     there = read_database(database) if database else peer.contents(seen)
-    found = differences(there, read_contents(with_copies=True))
+    here = read_contents(with_copies=True)
+    if only is not None:
+        there, here = part_of(there, only), part_of(here, only)
+    found = differences(there, here)
     for _ in range(LOOKS - 1):
         if not found:
             break

@@ -66,6 +66,7 @@ SELECT p.uuid::text, p.name, p.generation, q.uuid::text
   FROM placement_provider p LEFT JOIN placement_provider q ON q.id = p.parent_id
  WHERE p.origin = 'upstream'
 """
+OURS: Final = "SELECT uuid::text FROM placement_provider WHERE origin <> 'upstream'"
 HELD: Final = """
 SELECT p.uuid::text, k.uuid::text, k.generation, c.name, a.used
   FROM placement_allocation a
@@ -131,13 +132,17 @@ def read_due() -> dict[str, list[str]]:
 def moved_providers(rows: Mapping[str, Json]) -> list[str]:
     """Return the providers whose copies are missing, superfluous or at another generation.
 
+    Those of ours are no copies.
+
     Args:
         rows: As the other side lists them, by UUID.
     """
     here = {uuid: (name, generation, parent) for uuid, name, generation, parent in fetch(COPIES)}
+    ours = {row[0] for row in fetch(OURS)}
     there = {
         uuid: (row["name"], row["generation"], row.get("parent_provider_uuid"))
         for uuid, row in rows.items()
+        if uuid not in ours
     }
     return sorted(uuid for uuid in here.keys() | there.keys() if here.get(uuid) != there.get(uuid))
 

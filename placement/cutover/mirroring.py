@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
@@ -48,14 +48,21 @@ COUNT: Final = """
 SELECT count(*), count(*) FILTER (WHERE refusal <> ''), min(created_at)
   FROM placement_mirrored_write
 """
-#: Forgets what is done and notes what goes out now, which it returns, in one statement.
+#: Forgets what is done, and returns what goes out now: what nobody else sends just now is noted.
 EXCHANGE: Final = """
-WITH gone AS (DELETE FROM placement_mirrored_write WHERE id = ANY (%s::bigint[]))
-UPDATE placement_mirrored_write
-   SET sent_at = CASE WHEN sent_at > clock_timestamp() - %s::float8 * interval '1 second'
-                      THEN sent_at ELSE clock_timestamp() END
- WHERE id = ANY (%s::bigint[])
-RETURNING id, method, target, minor, body, providers_after::text, consumers_after::text
+WITH gone AS (DELETE FROM placement_mirrored_write WHERE id = ANY (%(gone)s::bigint[])),
+taken AS (
+    UPDATE placement_mirrored_write SET sent_at = clock_timestamp()
+     WHERE id = ANY (%(chosen)s::bigint[])
+       AND (sent_at IS NULL
+            OR sent_at <= clock_timestamp() - %(seconds)s::float8 * interval '1 second')
+    RETURNING id, method, target, minor, body, providers_after, consumers_after)
+SELECT true, id, method, target, minor, body, providers_after::text, consumers_after::text
+  FROM taken
+ UNION ALL
+SELECT false, id, method, target, minor, body, providers_after::text, consumers_after::text
+  FROM placement_mirrored_write w
+ WHERE id = ANY (%(chosen)s::bigint[]) AND NOT EXISTS (SELECT FROM taken t WHERE t.id = w.id)
 """
 REFUSED: Final = "UPDATE placement_mirrored_write SET refusal = %s WHERE id = %s"
 AGAIN: Final = "UPDATE placement_mirrored_write SET refusal = '' WHERE refusal <> ''"
@@ -149,7 +156,8 @@ def mirror(
 ) -> Backlog:
     """Send what waits until nothing is left that can be sent; return what is left.
 
-    Only one process may do so at a time, which the lease of the cut-over takes care of.
+    Several processes may do so at once: of what another one sends just now it is asked only whether
+    it was done.
 
     Args:
         peer: The other side.
@@ -168,6 +176,7 @@ def mirror(
         chosen = [] if stops else line.chosen(SENDERS - len(under_way), few=few)
         if chosen or line.done:
             going = _exchanged(line.done, chosen)
+            line.forget({one.subject.number for one in chosen} - {kept.number for kept in going})
             seen(len(line.done))
             line.done.clear()
             under_way |= {peer.begin(partial(sent, peer, kept)): kept for kept in going}
@@ -226,6 +235,12 @@ class _Line:
         del self._known[number]
         self._held.discard(number)
         self.done.add(number)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Let those go that waited for writes which another process brought to their end."""
+        for number in numbers:
+            del self._known[number]
+            self._held.discard(number)
 
     def _sendable(self, limit: int) -> list[Waiting]:
         """Return what shares nothing with anything before it that is still here.
@@ -316,10 +331,14 @@ def _waiting(row: Row) -> Waiting:
 def _exchanged(gone: Collection[int], chosen: Collection[Waiting]) -> list[Kept]:
     """Forget what is done, and note and return what is sent now."""
     numbered = {one.subject.number: one for one in chosen}
-    parameters = [number_array(sorted(gone)), over_after_seconds(), number_array(sorted(numbered))]
+    parameters = {
+        "gone": number_array(sorted(gone)),
+        "chosen": number_array(sorted(numbered)),
+        "seconds": over_after_seconds(),
+    }
     return [
         Kept(
-            waiting=numbered[number],
+            waiting=numbered[number] if is_taken else _sent_by_others(numbered[number]),
             method=method,
             target=target,
             minor=minor,
@@ -327,10 +346,14 @@ def _exchanged(gone: Collection[int], chosen: Collection[Waiting]) -> list[Kept]
             providers_after=orjson.loads(providers),
             consumers_after=orjson.loads(consumers),
         )
-        for number, method, target, minor, body, providers, consumers in fetch_prepared(
+        for is_taken, number, method, target, minor, body, providers, consumers in fetch_prepared(
             EXCHANGE, parameters
         )
     ]
+
+
+def _sent_by_others(one: Waiting) -> Waiting:
+    return replace(one, was_sent=True, is_over=False)
 
 
 def _note_refusal(kept: Kept, refusal: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -98,6 +100,11 @@ class Peer:
         listed = self.get("/resource_providers")["resource_providers"]
         return {row["uuid"]: row for row in listed}
 
+    def tree(self, uuid: str) -> dict[str, Json]:
+        """Return the providers of the tree that one is in, by UUID; none if there is none."""
+        listed = self.get(f"/resource_providers?in_tree={uuid}")["resource_providers"]
+        return {row["uuid"]: row for row in listed}
+
     def names(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the resource classes and the traits that it knows."""
         classes = self.get("/resource_classes")["resource_classes"]
@@ -167,6 +174,24 @@ class Peer:
             return orjson.loads(answer.body)
         except orjson.JSONDecodeError as error:
             raise PeerError(f"GET {path} answered no JSON") from error
+
+
+_shared: tuple[object, Peer] | None = None
+_lock: Final = threading.Lock()
+
+
+def shared_peer() -> Peer:
+    """Return the other Placement of the settings for all threads of this process.
+
+    Raises:
+        NoAccountError: as :func:`opened_peer`.
+    """
+    global _shared  # noqa: PLW0603 - one per process
+    gateway = headroom().gateway
+    with _lock:
+        if _shared is None or _shared[0] != (gateway, os.getpid()):
+            _shared = (gateway, os.getpid()), Peer(Upstream(options_of(gateway)), token_of(gateway))
+        return _shared[1]
 
 
 class _AsAdapter:

@@ -10,7 +10,7 @@ import structlog
 from core.conf import headroom
 from journal.errors import HeadroomError
 from journal.leases import held_lease
-from placement.cutover import copying, mirroring, state, switching
+from placement.cutover import copying, fences, mirroring, state, switching
 from placement.cutover.peer import Peer, opened_peer
 from placement.cutover.switching import FEW_DUE, LEASE
 from placement.models import CopyDue, Phase
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 #: A round of mirroring ends then, so that commands come to their turn.
 MIRROR_SECONDS: Final = 15.0
-FOLLOWED: Final = frozenset({Phase.COPYING, Phase.SWITCHED})
+FOLLOWED: Final = frozenset({Phase.COPYING, Phase.SWITCHED, Phase.PARTED})
 
 
 def one_round() -> dict[str, int]:
@@ -42,18 +42,21 @@ def one_round() -> dict[str, int]:
 
 def _followed(phase: Phase) -> dict[str, int]:
     with opened_peer() as peer:
-        if phase is Phase.SWITCHED:
+        done: dict[str, int] = {}
+        if phase in {Phase.SWITCHED, Phase.PARTED}:
             ends_at = time.monotonic() + MIRROR_SECONDS
             left = mirroring.mirror(peer, until=lambda: time.monotonic() > ends_at)
-            return {"waiting": left.count, "refused": left.refused}
-        if phase is not Phase.COPYING:
-            return {}
+            done = {"waiting": left.count, "refused": left.refused}
+        if phase is Phase.PARTED and fences.has_old():
+            done["settled"] = fences.settle_old(peer)
+        if phase not in {Phase.COPYING, Phase.PARTED}:
+            return done
         copying.follow(peer, few=FEW_DUE)
         moved = _moved_providers(peer)
         copying.note_due(CopyDue.Kind.PROVIDER, moved)
         copying.note_some_again()
         copying.follow(peer, few=FEW_DUE)
-        return {"moved": len(moved)}
+        return {**done, "moved": len(moved)}
 
 
 def _moved_providers(peer: Peer) -> list[str]:

@@ -7,7 +7,7 @@ switch that died holds nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -26,7 +26,13 @@ HOLD_SECONDS: Final = 0.9
 #: How long running writes of ours may take until a rollback gives up, seconds.
 LOCAL_WRITES_SECONDS: Final = 0.5
 #: A held phase, and what it goes back to.
-BACK: Final = {Phase.CLOSING: Phase.COPYING, Phase.RETURNING: Phase.SWITCHED}
+BACK: Final = {
+    Phase.CLOSING: Phase.COPYING,
+    Phase.RETURNING: Phase.SWITCHED,
+    Phase.PARTING: Phase.PARTED,
+}
+#: Phases in which each side answers for its own trees.
+PARTED: Final = frozenset({Phase.PARTED, Phase.PARTING})
 
 PHASE: Final = """
 SELECT phase, coalesce(closes_at <= clock_timestamp(), false) FROM placement_cutover
@@ -56,20 +62,38 @@ UPDATE placement_cutover
 """
 REOPEN: Final = """
 UPDATE placement_cutover
-   SET phase = CASE phase WHEN 'closing' THEN 'copying' ELSE 'switched' END, closes_at = NULL,
-       updated_at = clock_timestamp()
- WHERE phase IN ('closing', 'returning') AND (%s::boolean OR closes_at <= clock_timestamp())
+   SET phase = CASE phase WHEN 'closing' THEN 'copying' WHEN 'parting' THEN 'parted'
+                          ELSE 'switched' END,
+       closes_at = NULL, updated_at = clock_timestamp()
+ WHERE phase IN ('closing', 'returning', 'parting')
+   AND (%s::boolean OR closes_at <= clock_timestamp())
 RETURNING phase
 """
 FLIP: Final = """
 UPDATE placement_cutover
    SET phase = %s, closes_at = NULL, last_error = '', last_error_at = NULL,
-       switched_at = CASE WHEN phase = 'closing' THEN clock_timestamp() END,
+       switched_at = CASE WHEN %s::boolean THEN clock_timestamp() END,
        updated_at = clock_timestamp()
  WHERE phase = %s AND closes_at > clock_timestamp() RETURNING phase
 """
 OWN: Final = "UPDATE placement_provider SET origin = 'api' WHERE origin = 'upstream'"
 DISOWN: Final = "UPDATE placement_provider SET origin = 'upstream' WHERE origin = 'api'"
+BEGIN_PARTS: Final = """
+UPDATE placement_cutover SET phase = 'parted', updated_at = clock_timestamp()
+ WHERE phase = 'copying' RETURNING phase
+"""
+#: Nothing is ours, and the other side has all that was written while something was.
+END_PARTS: Final = """
+UPDATE placement_cutover SET phase = 'copying', updated_at = clock_timestamp()
+ WHERE phase = 'parted'
+   AND NOT EXISTS (SELECT FROM placement_provider WHERE origin <> 'upstream')
+   AND NOT EXISTS (SELECT FROM placement_mirrored_write)
+   AND NOT EXISTS (SELECT FROM placement_write_fence) RETURNING phase
+"""
+FLIP_PART: Final = """
+UPDATE placement_provider SET origin = %s, updated_at = statement_timestamp()
+ WHERE root_id = ANY (%s::bigint[]) AND origin = %s
+"""
 ADOPT: Final = """
 UPDATE placement_provider p SET origin = 'upstream'
  WHERE p.origin = 'host'
@@ -83,7 +107,8 @@ UPDATE placement_cutover SET moved_provider = %s::uuid, moved_at = clock_timesta
 """
 FORGET_MOVED: Final = "UPDATE placement_cutover SET moved_provider = NULL, moved_at = NULL"
 IS_COPIED_INTO: Final = """
-SELECT FROM placement_cutover WHERE phase IN ('copying', 'closing') FOR SHARE
+SELECT phase FROM placement_cutover
+ WHERE phase IN ('copying', 'closing', 'parted', 'parting') FOR SHARE
 """
 HOLD_TRUTH: Final = "SELECT pg_advisory_xact_lock_shared(%s::bigint)"
 CHANGE_TRUTH: Final = "SELECT pg_advisory_xact_lock(%s::bigint)"
@@ -168,12 +193,12 @@ def end() -> bool:
 
 
 def close(phase: Phase) -> None:
-    """Hold writes from now on: of the other Placement while copying, else ours.
+    """Hold writes from now on: of the other Placement while copying, else ours, or all.
 
     When this returns, no write of ours is under way that does not know it.
 
     Args:
-        phase: ``CLOSING`` or ``RETURNING``.
+        phase: ``CLOSING``, ``RETURNING`` or ``PARTING``.
 
     Raises:
         WrongPhaseError: it is not what this phase follows.
@@ -192,6 +217,35 @@ def reopen(*, only_if_over: bool = False) -> bool:
     return _changed(REOPEN, [not only_if_over])
 
 
+def begin_parts() -> bool:
+    """Let each side answer for its own trees, of which none is ours; return whether it follows."""
+    return _changed(BEGIN_PARTS)
+
+
+def end_parts() -> bool:
+    """Leave all to the other Placement again if nothing is ours; return whether that was so."""
+    return _changed(END_PARTS)
+
+
+def flip_part(roots: Collection[int], note: Callable[[], None], *, to_us: bool) -> bool:
+    """Give some trees to the other side while writes are held; return whether there was time.
+
+    Args:
+        roots: Their ids.
+        note: Called in the same transaction.
+        to_us: Whether they become ours.
+    """
+    before, after = ("upstream", "api") if to_us else ("api", "upstream")
+    drop_dead_connection()
+    with transaction.atomic():
+        if not run(FLIP, [Phase.PARTED, False, Phase.PARTING]).fetchall():
+            return False
+        run(FLIP_PART, [after, sorted(roots), before])
+        note()
+        log_changes(roots)
+    return True
+
+
 def flip(held: Phase, note: Callable[[], None]) -> bool:
     """Make the other side the truth while writes are held; return whether there was time.
 
@@ -199,11 +253,11 @@ def flip(held: Phase, note: Callable[[], None]) -> bool:
         held: The phase that holds them.
         note: Called in the same transaction.
     """
-    to_us = held is Phase.CLOSING
+    to_us = held is not Phase.RETURNING
     drop_dead_connection()
     with transaction.atomic():
         following = Phase.SWITCHED if to_us else Phase.COPYING
-        if not run(FLIP, [following, held]).fetchall():
+        if not run(FLIP, [following, to_us, held]).fetchall():
             return False
         run(OWN if to_us else DISOWN)
         note()
@@ -236,9 +290,13 @@ def hold_truth() -> Phase:
     return Phase(rows[0][0]) if rows else Phase.OFF
 
 
-def is_copied_into() -> bool:
-    """Return whether the other Placement is the truth until the end of the open transaction."""
-    return bool(run(IS_COPIED_INTO).fetchall())
+def copied_into() -> Phase | None:
+    """Return the phase if the other Placement is the truth of anything; it stays until the end.
+
+    That is the end of the open transaction; nothing changes sides until then.
+    """
+    rows = run(IS_COPIED_INTO).fetchall()
+    return Phase(rows[0][0]) if rows else None
 
 
 def _changed(sql: str, parameters: list[object] | None = None) -> bool:

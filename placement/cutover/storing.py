@@ -2,18 +2,24 @@
 
 Copies have the origin ``upstream`` until the switch. What a copy needs and is not here yet, a
 parent or an inventory, is noted as due, and so is what waits for it: nothing is stored halfway.
+
+While each side answers for its own trees, copies leave alone what is ours: our trees, and consumers
+that hold something of them. Only what is read back behind a fence is stored there as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
 from core.prepared import run
 from journal.errors import HeadroomError
-from placement.cutover.state import is_copied_into
+from placement.cutover.standing import lock_consumers
+from placement.cutover.state import PARTED, copied_into
 from placement.database import in_transaction
 from placement.domain.transfer import ConsumerRecord, ProviderRecord
 from placement.models import Change, CopyDue
@@ -47,7 +53,8 @@ UPDATE placement_provider p SET name = p.uuid::text
 """
 NEW_COPIES: Final = """
 INSERT INTO placement_provider (id, uuid, name, generation, parent_id, root_id, origin)
-SELECT n.id, n.uuid, n.name, n.generation, q.id, coalesce(q.root_id, n.id), 'upstream'
+SELECT n.id, n.uuid, n.name, n.generation, q.id, coalesce(q.root_id, n.id),
+       coalesce(q.origin, 'upstream')
   FROM (SELECT nextval(pg_get_serial_sequence('placement_provider', 'id')) AS id, g.*
           FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[])
             AS g (uuid, name, generation, parent)) n
@@ -59,12 +66,12 @@ UPDATE placement_provider p
        updated_at = statement_timestamp()
   FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[]) AS n (uuid, name, generation, parent)
   LEFT JOIN placement_provider q ON q.uuid = n.parent
- WHERE p.uuid = n.uuid AND p.origin = 'upstream'
+ WHERE p.uuid = n.uuid
 """
 SET_GENERATIONS: Final = """
 UPDATE placement_provider p SET generation = n.generation, updated_at = statement_timestamp()
   FROM unnest(%s::uuid[], %s::int[]) AS n (uuid, generation)
- WHERE p.uuid = n.uuid AND p.origin = 'upstream' AND p.generation <> n.generation
+ WHERE p.uuid = n.uuid AND p.generation <> n.generation
 """
 #: Inventories that the other side has no more, which consumers hold here.
 LEFT_OVER: Final = """
@@ -89,22 +96,22 @@ SELECT p.uuid::text, k.uuid::text, child.uuid::text
 DROP_COPIES: Final = (
     """
 DELETE FROM placement_provider_trait l USING placement_provider p
- WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+ WHERE p.id = l.provider_id AND p.uuid = ANY (%s::uuid[])
 """,
     """
 DELETE FROM placement_provider_aggregate l USING placement_provider p
- WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+ WHERE p.id = l.provider_id AND p.uuid = ANY (%s::uuid[])
 """,
     """
 DELETE FROM placement_inventory l USING placement_provider p
- WHERE p.id = l.provider_id AND p.origin = 'upstream' AND p.uuid = ANY (%s::uuid[])
+ WHERE p.id = l.provider_id AND p.uuid = ANY (%s::uuid[])
 """,
-    "DELETE FROM placement_provider WHERE origin = 'upstream' AND uuid = ANY (%s::uuid[])",
+    "DELETE FROM placement_provider WHERE uuid = ANY (%s::uuid[])",
 )
 WITHOUT_INVENTORY: Final = """
 SELECT DISTINCT n.consumer::text, n.provider::text
   FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) AS n (consumer, provider, class)
-  LEFT JOIN placement_provider p ON p.uuid = n.provider AND p.origin = 'upstream'
+  LEFT JOIN placement_provider p ON p.uuid = n.provider
   LEFT JOIN placement_resource_class c ON c.name = n.class
   LEFT JOIN placement_inventory i ON i.provider_id = p.id AND i.resource_class_id = c.id
  WHERE i.id IS NULL
@@ -156,6 +163,23 @@ CLEAR_DUE: Final = """
 DELETE FROM placement_copy_due d USING unnest(%s::text[], %s::uuid[]) AS n (kind, uuid)
  WHERE d.kind = n.kind AND d.uuid = n.uuid
 """
+#: Of some consumers those that hold something of ours, and providers of ours.
+OUR_CONSUMERS: Final = """
+SELECT DISTINCT k.uuid::text FROM placement_consumer k
+  JOIN placement_allocation a ON a.consumer_id = k.id
+  JOIN placement_provider p ON p.id = a.provider_id
+ WHERE k.uuid = ANY (%s::uuid[]) AND p.origin <> 'upstream'
+"""
+OUR_PROVIDERS: Final = """
+SELECT uuid::text FROM placement_provider WHERE uuid = ANY (%s::uuid[]) AND origin <> 'upstream'
+"""
+#: Consumers of which what is read over there is old by what we have written since.
+AHEAD: Final = """
+SELECT unnest(consumers)::text FROM placement_mirrored_write WHERE consumers && %s::uuid[]
+ UNION
+SELECT unnest(consumers)::text FROM placement_write_fence WHERE consumers && %s::uuid[]
+"""
+LOWER: Final = "DELETE FROM placement_write_fence WHERE id = %s RETURNING roots"
 LOCK_CONSUMERS: Final = """
 SELECT FROM placement_consumer WHERE uuid = ANY (%s::uuid[]) ORDER BY uuid FOR UPDATE
 """
@@ -184,6 +208,7 @@ class Slice:
         names: Classes and traits, where they were read.
         done: What is not due any more once this is stored.
         due: What is due because of what was read.
+        fence: Number of the fence behind which it was read, 0 if it was not.
     """
 
     names: tuple[frozenset[str], frozenset[str]] | None = None
@@ -194,13 +219,15 @@ class Slice:
     gone_consumers: Collection[str] = ()
     done: Collection[Due] = ()
     due: Collection[Due] = ()
+    fence: int = 0
 
 
 @dataclass(slots=True)
 class _Later:
-    """What cannot be stored yet."""
+    """What cannot be stored yet, and what waits for our own writes to arrive over there."""
 
     due: set[Due] = field(default_factory=set)
+    quietly: set[Due] = field(default_factory=set)
 
     def provider(self, uuid: str) -> None:
         self.due.add((CopyDue.Kind.PROVIDER, uuid))
@@ -209,8 +236,10 @@ class _Later:
         self.due.add((CopyDue.Kind.CONSUMER, uuid))
 
 
-def store(part: Slice) -> set[Due]:
+def store(given: Slice) -> set[Due]:
     """Store a slice, all or nothing; return what of it could not be stored yet.
+
+    Of one that was read behind a fence nothing is stored if that is not all of it.
 
     Locks consumers by uuid, the trees, then providers.
 
@@ -220,13 +249,22 @@ def store(part: Slice) -> set[Due]:
     """
 
     def write() -> set[Due]:
-        if not is_copied_into():
+        phase = copied_into()
+        if phase is None:
             raise CopyingEndedError("the other Placement is not the truth any more")
         later = _Later()
-        consumers = {record.uuid for record in part.consumers} | set(part.gone_consumers)
+        lock_consumers(_consumers_of(given))
+        if given.fence:
+            fenced = run(LOWER, [given.fence]).fetchall()
+            if not fenced:
+                return set()  # somebody else brought it to its end
+            log_changes(root for root in fenced[0][0] if root != ALL_ROOTS)
+        part = given if given.fence or phase not in PARTED else _without_ours(given, later)
+        consumers = _consumers_of(part)
         run(LOCK_CONSUMERS, [sorted(consumers)])
         take_lock(LockSpace.PROVIDER_TREES, [TREES])
-        _refuse_ours(part.providers)
+        if not given.fence:
+            _refuse_ours(part.providers)
         if part.names is not None:
             run(NEW_CLASSES, [sorted(part.names[0])])
             run(NEW_TRAITS, [sorted(part.names[1])])
@@ -239,13 +277,17 @@ def store(part: Slice) -> set[Due]:
         _drop_consumers(part)
         _drop_providers(part.gone_providers, later)
         run(SET_USED_SQL, [sorted(touched)])
-        if part.names is not None:
+        if part.names is not None and (given.fence or phase not in PARTED):
             run(DROP_NAMES[0], [sorted(part.names[1])])
             run(DROP_NAMES[1], [sorted(part.names[0])])
-        log_changes([ALL_ROOTS], Change.Kind.NAMES)
+        if part.names is not None or part.providers or part.gone_providers:
+            log_changes([ALL_ROOTS], Change.Kind.NAMES)
         run(LOG_TOUCHED, [sorted(touched), [record.uuid for record in part.providers]])
+        if given.fence and later.due:
+            transaction.set_rollback(True)
+            return later.due
         run(CLEAR_DUE, _columns(part.done))
-        run(ADD_DUE, _columns(later.due | set(part.due)))
+        run(ADD_DUE, _columns(later.due | later.quietly | set(part.due)))
         return later.due
 
     return in_transaction(write)
@@ -254,6 +296,34 @@ def store(part: Slice) -> set[Due]:
 def _columns(due: Iterable[Due]) -> list[list[str]]:
     ordered = sorted((str(kind), uuid) for kind, uuid in due)
     return [[row[0] for row in ordered], [row[1] for row in ordered]]
+
+
+def _consumers_of(part: Slice) -> set[str]:
+    return {record.uuid for record in part.consumers} | set(part.gone_consumers)
+
+
+def _without_ours(part: Slice, later: _Later) -> Slice:
+    """Return a slice without what is ours: we know it better than whom it was read from."""
+    consumers = _consumers_of(part)
+    ours = {row[0] for row in run(OUR_CONSUMERS, [sorted(consumers)]).fetchall()}
+    named = {record.uuid for record in part.providers} | set(part.gone_providers)
+    named |= {*part.generations, *(one for each in part.consumers for one in each.allocations)}
+    taken = {row[0] for row in run(OUR_PROVIDERS, [sorted(named)]).fetchall()}
+    old = {record.uuid for record in part.consumers if not taken.isdisjoint(record.allocations)}
+    old -= ours
+    if old:
+        ahead = {row[0] for row in run(AHEAD, [sorted(old), sorted(old)]).fetchall()}
+        later.quietly |= {(str(CopyDue.Kind.CONSUMER), uuid) for uuid in old & ahead}
+        for uuid in old - ahead:
+            later.consumer(uuid)
+    return replace(
+        part,
+        generations={uuid: one for uuid, one in part.generations.items() if uuid not in taken},
+        providers=[record for record in part.providers if record.uuid not in taken],
+        gone_providers=[uuid for uuid in part.gone_providers if uuid not in taken],
+        consumers=[record for record in part.consumers if record.uuid not in ours | old],
+        gone_consumers=[uuid for uuid in part.gone_consumers if uuid not in ours],
+    )
 
 
 def _refuse_ours(providers: Sequence[ProviderRecord]) -> None:

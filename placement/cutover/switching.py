@@ -7,8 +7,9 @@ whenever it takes longer than writes may be held, the truth stays where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,7 +23,8 @@ from journal.leases import held_lease
 from journal.services import Change as AuditChange
 from journal.services import record_changes
 from placement.clients.reference_api import Json
-from placement.cutover import copying, mirroring, state
+from placement.cutover import copying, fences, mirroring, state
+from placement.cutover.parts import Tree, unequal
 from placement.cutover.peer import Peer
 from placement.models import CopyDue, Phase
 
@@ -85,26 +87,93 @@ def switch(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
         NotInTimeError: writes would have been held for too long.
         HeadroomError: the other side does not answer, or the step does not follow.
     """
-    _check_phase(Phase.COPYING)
-    seen = state.read_state().moved_provider
-    if seen:
-        raise moved_without_us([seen])
+    phase = _check_phase(Phase.COPYING, Phase.PARTED)
+    _refuse_moved()
     _wait_for_old_writes()
 
     def prepare() -> None:
+        if phase is Phase.PARTED:
+            mirroring.mirror(peer)
         copying.follow(peer, few=FEW_DUE)
 
     def even() -> None:
-        _wait_for_running()
+        _wait_for_running(peer)
+        if phase is Phase.PARTED:
+            _mirror_all(peer)
         copying.follow(peer)
         moved = copying.moved_providers(peer.rows())
         if moved:
             copying.note_due(CopyDue.Kind.PROVIDER, moved)
             raise moved_without_us(moved)
 
-    return _turn(
-        Phase.CLOSING, prepare, even, actor=actor, request_id=request_id, action="switched"
-    )
+    held = Phase.CLOSING if phase is Phase.COPYING else Phase.PARTING
+    note = partial(_audit, "switched", actor, request_id)
+    return _turn(held, prepare, even, partial(state.flip, held, note), action="switched")
+
+
+def switch_part(peer: Peer, trees: Sequence[Tree], *, actor: Actor, request_id: str) -> Turn:
+    """Make us the truth of some trees; nothing else changes sides.
+
+    Raises:
+        MovedWithoutUsError: as :func:`switch`.
+        NotInTimeError: as :func:`switch`.
+        HeadroomError: as :func:`switch`.
+    """
+    _check_phase(Phase.COPYING, Phase.PARTED)
+    _refuse_moved()
+    _wait_for_old_writes()
+
+    def prepare() -> None:
+        state.begin_parts()
+        mirroring.mirror(peer)
+        copying.follow(peer, few=FEW_DUE)
+
+    def even() -> None:
+        _wait_for_running(peer)
+        _mirror_all(peer)
+        copying.follow(peer)
+        moved = unequal(peer, trees)
+        if moved:
+            copying.note_due(CopyDue.Kind.PROVIDER, moved)
+            raise moved_without_us(moved)
+
+    note = partial(_audit_part, "part_switched", trees, actor, request_id)
+    roots = [tree.number for tree in trees]
+    flip = partial(state.flip_part, roots, note, to_us=True)
+    try:
+        return _turn(Phase.PARTING, prepare, even, flip, action="part_switched")
+    finally:
+        state.end_parts()
+
+
+def rollback_part(peer: Peer, trees: Sequence[Tree], *, actor: Actor, request_id: str) -> Turn:
+    """Make the other side the truth of some trees again, once it has all of our writes.
+
+    Raises:
+        MirrorRefusedError: as :func:`rollback`.
+        MovedWithoutUsError: as :func:`rollback`.
+        NotInTimeError: as :func:`rollback`.
+        HeadroomError: as :func:`rollback`.
+    """
+    _check_phase(Phase.PARTED)
+    mirroring.try_refused_again()
+
+    def even() -> None:
+        _wait_for_running(peer)
+        _mirror_all(peer)
+        moved = unequal(peer, trees)
+        if moved:
+            raise moved_without_us(moved)
+
+    note = partial(_audit_part, "part_rolled_back", trees, actor, request_id)
+    roots = [tree.number for tree in trees]
+    flip = partial(state.flip_part, roots, note, to_us=False)
+    try:
+        return _turn(
+            Phase.PARTING, partial(_mirror_most, peer), even, flip, action="part_rolled_back"
+        )
+    finally:
+        state.end_parts()
 
 
 def rollback(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
@@ -119,29 +188,45 @@ def rollback(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
     _check_phase(Phase.SWITCHED)
     mirroring.try_refused_again()
 
-    def prepare() -> None:
-        ends_at = time.monotonic() + headroom_seconds()
-        while True:
-            left = mirroring.mirror(
-                peer, until=lambda: time.monotonic() > ends_at, few=FEW_WRITES // 2
-            )
-            _refuse_refused(left)
-            if left.count <= FEW_WRITES or time.monotonic() > ends_at:
-                return
-            time.sleep(LOOK_SECONDS)
-
     def even() -> None:
-        left = mirroring.mirror(peer)
-        _refuse_refused(left)
-        if left.count:
-            raise NotInTimeError(f"{left.count} writes are not mirrored yet")
+        _mirror_all(peer)
         moved = _unequal(peer.rows())
         if moved:
             raise moved_without_us(moved)
 
-    return _turn(
-        Phase.RETURNING, prepare, even, actor=actor, request_id=request_id, action="rolled_back"
-    )
+    note = partial(_audit, "rolled_back", actor, request_id)
+    flip = partial(state.flip, Phase.RETURNING, note)
+    return _turn(Phase.RETURNING, partial(_mirror_most, peer), even, flip, action="rolled_back")
+
+
+def _mirror_most(peer: Peer) -> None:
+    """Mirror until little is left, or for as long as one waits for that."""
+    ends_at = time.monotonic() + headroom_seconds()
+    while True:
+        left = mirroring.mirror(peer, until=lambda: time.monotonic() > ends_at, few=FEW_WRITES // 2)
+        _refuse_refused(left)
+        if left.count <= FEW_WRITES or time.monotonic() > ends_at:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def _mirror_all(peer: Peer) -> None:
+    """Mirror all, while writes are held.
+
+    Others may be sending some of it.
+
+    Raises:
+        NotInTimeError: it takes longer than they may be held.
+    """
+    ends_at = time.monotonic() + state.HOLD_SECONDS
+    while True:
+        left = mirroring.mirror(peer)
+        _refuse_refused(left)
+        if not left.count:
+            return
+        if time.monotonic() > ends_at:
+            raise NotInTimeError(f"{left.count} writes are not mirrored yet")
+        time.sleep(LOOK_SECONDS)
 
 
 def headroom_seconds() -> float:
@@ -153,9 +238,8 @@ def _turn(
     held: Phase,
     prepare: Callable[[], None],
     even: Callable[[], None],
+    flip: Callable[[], bool],
     *,
-    actor: Actor,
-    request_id: str,
     action: str,
 ) -> Turn:
     """Prepare, hold writes, make both sides even, flip; again when it took too long."""
@@ -169,7 +253,7 @@ def _turn(
             try:
                 state.close(held)
                 even()
-                is_flipped = state.flip(held, lambda: _audit(action, actor, request_id))
+                is_flipped = flip()
             except (NotInTimeError, OperationalError) as error:
                 last, is_flipped = error, False
             except Exception as error:
@@ -209,10 +293,18 @@ class held_or_refused:  # noqa: N801 - used as a function
         self._held.__exit__(*error)  # type: ignore[arg-type]
 
 
-def _check_phase(phase: Phase) -> None:
+def _check_phase(*phases: Phase) -> Phase:
     current = state.read_state().phase
-    if current is not phase:
-        raise state.WrongPhaseError(f"the phase is {current}, this step begins at {phase}")
+    if current not in phases:
+        told = " or ".join(phases)
+        raise state.WrongPhaseError(f"the phase is {current}, this step begins at {told}")
+    return current
+
+
+def _refuse_moved() -> None:
+    seen = state.read_state().moved_provider
+    if seen:
+        raise moved_without_us([seen])
 
 
 def _wait_for_old_writes() -> None:
@@ -229,14 +321,17 @@ def _wait_for_old_writes() -> None:
         time.sleep(left)
 
 
-def _wait_for_running() -> None:
-    """Wait until no write is handed on any more.
+def _wait_for_running(peer: Peer) -> None:
+    """Wait until no write is handed on any more, and bring to an end what nobody does.
 
     Raises:
         NotInTimeError: one takes longer than the others may be held.
     """
     ends_at = time.monotonic() + state.HOLD_SECONDS
-    while copying.count_running():
+    while copying.count_running() or fences.count_fences():
+        if fences.has_old():
+            fences.settle_old(peer)
+            continue
         if time.monotonic() > ends_at:
             raise NotInTimeError("a write that was handed on has not ended")
         time.sleep(LOOK_SECONDS)
@@ -267,6 +362,16 @@ def _refuse_refused(left: mirroring.Backlog) -> None:
         raise mirroring.MirrorRefusedError(
             f"{left.refused} writes are refused by the other Placement: placement_cutover status"
         )
+
+
+def _audit_part(action: str, trees: Sequence[Tree], actor: Actor, request_id: str) -> None:
+    entry = AuditChange(
+        action=f"placement_{action}",
+        object_type="Placement",
+        object_id="placement",
+        after={"trees": [tree.name for tree in trees]},
+    )
+    record_changes([entry], actor=actor, request_id=request_id)
 
 
 def _audit(action: str, actor: Actor, request_id: str) -> None:

@@ -88,7 +88,12 @@ def merged_allocations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Do
 
 
 def merged_candidates(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], *, owned: Collection[str], limit: int | None
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    owned: Collection[str],
+    limit: int | None,
+    keeps_mixed: bool = False,
 ) -> Document:
     """Return candidates of both, ours first and none of them twice, with their summaries.
 
@@ -97,14 +102,17 @@ def merged_candidates(
         theirs: Theirs.
         owned: Providers of ours among theirs: no candidate of theirs may use one.
         limit: Most candidates.
+        keeps_mixed: Whether those of theirs that use providers of both are kept: the other side has
+            what is ours as well, so that only candidates of ours alone are known better here.
     """
+    drops = all if keeps_mixed else any
     known = {_key(one) for one in ours["allocation_requests"]}
     kept = [
         *ours["allocation_requests"],
         *(
             one
             for one in theirs["allocation_requests"]
-            if not any(uuid in owned for uuid in providers_of(one)) and _key(one) not in known
+            if not drops(uuid in owned for uuid in providers_of(one)) and _key(one) not in known
         ),
     ][:limit]
     summaries = {**theirs["provider_summaries"], **ours["provider_summaries"]}

@@ -23,6 +23,7 @@ from placement.gateway.hybrid import (
 )
 from placement.gateway.hybrid_writes import AllocationsView, ConsumerAllocationsView, ReshaperView
 from placement.gateway.modes import Group, Mode, group_of
+from placement.gateway.parted import ConsumerView, WholeCandidatesView, WholeUsagesView
 from placement.gateway.shadow import ShadowedView
 
 #: What is compared with answers from copies.
@@ -40,6 +41,14 @@ HYBRID_VIEWS: Final[Mapping[str, type[HybridView]]] = {
     "allocations": AllocationsView,
     "allocations/{consumer_uuid}": ConsumerAllocationsView,
     "reshaper": ReshaperView,
+}
+#: What is not here is the other side's while a cloud moves in parts.
+PARTED_VIEWS: Final[Mapping[str, type[HybridView]]] = {
+    "": RootView,
+    "resource_providers": ProvidersView,
+    "usages": WholeUsagesView,
+    "allocation_candidates": WholeCandidatesView,
+    "allocations/{consumer_uuid}": ConsumerView,
 }
 
 
@@ -71,11 +80,31 @@ def resolver_for(modes: Mapping[Group, Mode]) -> Resolver:
 
 
 def _view(mode: Mode, template: str, view: View) -> View:
-    if mode is Mode.PASSTHROUGH and template == SHADOWED and headroom().gateway.shadow_percent:
-        return gated(view, pattern=f"/{template}", read_there=ShadowedView.as_view())
     if mode is Mode.PASSTHROUGH:
-        return gated(view, pattern=f"/{template}")
+        is_shadowed = template == SHADOWED and headroom().gateway.shadow_percent
+        return gated(
+            view,
+            pattern=f"/{template}",
+            read_there=ShadowedView.as_view() if is_shadowed else None,
+            read_parted=_parted_view(template, view),
+        )
     return _hybrid_view(template, view) if mode is Mode.HYBRID else view
+
+
+def _parted_view(template: str, view: View) -> View | None:
+    """Return what serves reads of a path while a cloud moves in parts; nothing for the other side.
+
+    Args:
+        template: The path.
+        view: Serves it for us.
+    """
+    kind = PARTED_VIEWS.get(template)
+    if kind is None and template.startswith(PROVIDER):
+        kind = ProviderPartView
+    if kind is None:
+        return None
+    part = view.cls.as_view(is_part=True)  # type: ignore[attr-defined]  # of every view of ours
+    return kind.as_view(ours=part, pattern=f"/{template}")
 
 
 def _hybrid_view(template: str, view: View) -> View:

@@ -10,7 +10,14 @@ from placement.models.allocations import Allocation, Consumer, ProjectUsage
 from placement.models.changes import Change
 from placement.models.checks import CheckOutcome
 from placement.models.copies import CopiedAllocation
-from placement.models.cutover import CopyDue, Cutover, ForwardedWrite, MirroredWrite, Phase
+from placement.models.cutover import (
+    CopyDue,
+    Cutover,
+    ForwardedWrite,
+    MirroredWrite,
+    Phase,
+    WriteFence,
+)
 from placement.models.history import AllocationEvent
 from placement.models.hybrid import HybridReport
 from placement.models.names import (
@@ -61,4 +68,5 @@ __all__ = [
     "SplitConsumer",
     "SplitWrite",
     "Trait",
+    "WriteFence",
 ]

@@ -18,6 +18,8 @@ class Phase(models.TextChoices):
     CLOSING = "closing", "the other Placement answers; writes are held"
     SWITCHED = "switched", "Headroom answers; changes are mirrored back"
     RETURNING = "returning", "Headroom answers; writes are held"
+    PARTED = "parted", "each answers for its own providers"
+    PARTING = "parting", "each answers for its own providers; writes are held"
 
 
 class Cutover(models.Model):
@@ -80,6 +82,34 @@ class ForwardedWrite(models.Model):
 
     class Meta:
         db_table = "placement_forwarded_write"
+
+    def __str__(self) -> str:
+        return f"write {self.pk}"
+
+
+class WriteFence(models.Model):
+    """A write about both sides that the other Placement does: until then we write none of these.
+
+    It is there from before the other side has all of our writes about the same until what it did is
+    here as well. Writers: ``cutover.fences``.
+
+    Attributes:
+        roots: Ids of trees of ours of which nothing else may be written here; 0 for all of them.
+        consumers: UUIDs, likewise.
+        is_whole: Whether more of those trees than generations may be another after it.
+        sent_at: When it was about to go out; it may have been done since.
+        ends_at: When whoever raised it is taken for dead, and what was sent for done or lost.
+    """
+
+    roots = ArrayField(models.BigIntegerField(), default=list)
+    consumers = ArrayField(models.UUIDField(), default=list)
+    is_whole = models.BooleanField(db_default=False)
+    created_at = models.DateTimeField(db_default=Now())
+    sent_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "placement_write_fence"
 
     def __str__(self) -> str:
         return f"write {self.pk}"
