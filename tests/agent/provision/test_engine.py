@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from headroom_host_agent.provision.data import Field, number
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.sources import Emit, Job
 from headroom_host_agent.provision.stored import State, UnknownReservationError
@@ -547,3 +548,24 @@ def test_what_is_made_is_not_held_against_the_vms_that_fill_it(tmp_path: Path) -
     shop.run(reservation("3-1", "accounting", seq=3, resources={"disk": 1, "memory": 5 * GIB}))
     ((_, state, _),) = shop.says()
     assert state == "error"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"size":0}', "bad_data: size: must be bytes, from 1"),
+        (b"{}", "bad_data: size: must be bytes, from 1"),
+        (b'{"size":1,"more":1}', "bad_data: unknown fields: more"),
+        (b"[]", "bad_data: the data must be an object"),
+    ],
+)
+def test_data_that_break_the_schema_of_a_plug_in_are_answered(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
+    schema = {"size": Field(number(1), "bytes, from 1", is_needed=True)}
+    shop = Workshop(tmp_path, files={"data_schema": schema})
+
+    shop.run(reservation("1-1", data=data), reservation("2-1", data=b'{"size":1}'))
+
+    assert shop.says() == [("1-1:1:result", "error", said), ("2-1:1:result", "ok", "")]
+    assert shop.files.calls == ["make 2-1"]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from headroom_host_agent.provision.data import Field
 from headroom_host_agent.provision.engine import Engine
 from headroom_host_agent.provision.options import EngineOptions
 from headroom_host_agent.provision.provisioners import Accounting, HostContext, ProvisionError
@@ -46,6 +47,7 @@ class Files:
     order: int = 100
     persistent: bool = False
     parallel: bool = False
+    data_schema: Mapping[str, Field] | None = None
     before: Callable[[HostContext, Reservation], object] = lambda _, __: None
     fails_to_remove: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)

@@ -22,6 +22,7 @@ from config.launcher.places import this_checkout
 from hosts.agents.enrolment import revoke_key
 from hosts.agents.leases import fence
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
+from hosts.agents.resource_models import HostResource
 from journal.actors import Actor
 from tests.agent.trees import host_tree
 from tests.factories import make_host
@@ -99,7 +100,14 @@ def test_an_agent_enrols_reports_and_stops(host: Host) -> None:
     running = host.start("run")
     first = wait_for_report()
     assert first.report is not None
-    assert first.report["cpu"]["capacity"] == 32
+    amounts = {"cpu": 32, "memory": 256 << 30, "network": 1_250_000_000, "disk_io": 1_000_000_000}
+    for name, amount in amounts.items():
+        told = first.report[name]
+        assert (told["capacity"], told["effective_limit"]) == (amount, amount)
+    assert first.report["disk"]["capacity"] > 0
+    assert "gpu" not in first.report
+    kinds = HostResource.objects.filter(host__name="h1", capacity__gt=0)
+    assert set(kinds.values_list("resource", flat=True)) == {"network", "disk_io"}
     wait_for_report(after=first.reported_at)
     running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE_SECONDS) == 0

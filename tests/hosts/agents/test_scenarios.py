@@ -4,14 +4,16 @@ Which test proves which scenario of D.14, each with the agent's own process over
 
 1. ``test_process``: ``test_an_agent_enrols_reports_and_stops``; the overcommit rule is the feed's.
 2. Here: ``test_a_slot_reaches_its_agent_by_a_held_poll_and_leaves_with_a_tombstone``; the same
-   result again and another one: ``test_results`` and ``test_kills``.
+   result again and another one: ``test_process_wire``.
 3. Here: ``test_two_requests_at_once_never_hold_the_same_cores``.
 4. Here, as 2.
-5. ``tests.agent.process.test_kills``, at each point of the table of D.8.
-6. ``test_process``: ``test_a_host_whose_clock_is_wrong_is_refused_once``.
-7. ``test_process``: ``test_another_hosts_key_is_refused``; replays: ``test_signed``.
+5. ``test_process_kills``, both sides at any moment; ``tests.agent.process.test_kills``: the agent
+   at each point of the table of D.8.
+6. ``test_process_wire``: ``test_a_host_whose_clock_is_wrong_works_after_one_answer``.
+7. ``test_process_wire``: ``test_what_an_agent_sent_is_of_no_use_to_others``.
 8. Here: ``test_a_cut_network_makes_the_host_down_and_nothing_is_made_twice``.
-9. Here: ``test_a_restored_database_removes_nothing_of_what_it_forgot``.
+9. Here: ``test_a_restored_database_removes_nothing_of_what_it_forgot``; what is wanted still:
+   ``test_adoption``.
 10. Here: ``test_a_key_is_changed_under_load_and_the_old_one_ends_after_a_day``.
 """
 

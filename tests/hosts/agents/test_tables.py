@@ -139,6 +139,36 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "test_a_folder_has_a_quota_and_is_kept_for_a_week",
             "test_a_device_is_made_once_and_removed",
         ),
+        "agent.provision.test_engine": (
+            "test_data_that_break_the_schema_of_a_plug_in_are_answered",
+        ),
+    },
+    "D.14 scenarios": {
+        "hosts.agents.test_process": ("test_an_agent_enrols_reports_and_stops",),
+        "hosts.agents.test_scenarios": (
+            "test_a_slot_reaches_its_agent_by_a_held_poll_and_leaves_with_a_tombstone",
+            "test_two_requests_at_once_never_hold_the_same_cores",
+            "test_a_cut_network_makes_the_host_down_and_nothing_is_made_twice",
+            "test_a_slot_of_a_host_that_is_cut_off_goes_elsewhere_and_is_made_nowhere_twice",
+            "test_a_restored_database_removes_nothing_of_what_it_forgot",
+            "test_a_key_is_changed_under_load_and_the_old_one_ends_after_a_day",
+        ),
+        "hosts.agents.test_adoption": (
+            "test_what_a_restored_database_still_wants_is_taken_over_and_the_rest_kept",
+            "test_an_agent_whose_store_is_gone_finds_what_it_made",
+        ),
+        "hosts.agents.test_process_kills": (
+            "test_either_side_killed_at_any_moment_loses_and_repeats_nothing",
+        ),
+        "agent.process.test_kills": (
+            "test_a_kill_while_something_is_made_neither_loses_nor_repeats",
+        ),
+        "hosts.agents.test_process_wire": (
+            "test_a_host_whose_clock_is_wrong_works_after_one_answer",
+            "test_what_an_agent_sent_is_of_no_use_to_others",
+            "test_a_result_is_taken_once_and_another_one_refused",
+        ),
+        "hosts.agents.test_process_vms": ("test_what_an_agent_tells_of_vms_arms_the_brakes",),
     },
     "D.13 settings": {
         "hosts.agents.test_tables": ("test_periods_that_contradict_each_other_are_refused",),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from headroom_host_agent.provision.data import Field, fields_of
 from headroom_host_agent.provision.documents import digest_of, result_document
 from headroom_host_agent.provision.kept import Kept
 from headroom_host_agent.provision.options import EngineOptions, Usage
@@ -249,6 +250,9 @@ class Maker:
         provisioner = self._options.provisioners.get(reservation.type)
         if provisioner is None:
             raise ProvisionError("unsupported", f"type not supported: {reservation.type}")
+        schema: Mapping[str, Field] | None = getattr(provisioner, "data_schema", None)
+        if schema is not None:
+            fields_of(reservation, schema)
         self._check_memory(provisioner.units(reservation).mru)
         return provisioner
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headroom_host_agent.plugins import entry_points_of
 from headroom_host_agent.provision.stored import Artifact
@@ -18,6 +18,9 @@ from headroom_host_agent.resources.admission import AllocationRequest, is_unlimi
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
 from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.resources.status import ResourceStatus
+
+if TYPE_CHECKING:
+    from headroom_host_agent.provision.data import Field
 
 log = logging.getLogger(__name__)
 ENTRY_POINTS = "headroom.host_provisioners"
@@ -79,6 +82,13 @@ class Provisioner(Protocol):
     persistent: bool
     parallel: bool
 
+    @property
+    def data_schema(self) -> Mapping[str, Field] | None:
+        """Field of the data -> what is allowed; None, or left out, for anything.
+
+        What does not keep to it is refused before ``check``.
+        """
+
     def units(self, reservation: Reservation) -> Units:
         """Return what a reservation takes."""
 
@@ -128,6 +138,7 @@ class Accounting:
     order = 0
     persistent = True
     parallel = False
+    data_schema: Mapping[str, Field] | None = None
 
     def units(self, reservation: Reservation) -> Units:
         """Return CPUs and memory."""

@@ -11,17 +11,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from headroom_host_agent.provision.built_in.base import (
-    BuiltIn,
+from headroom_host_agent.provision.built_in.base import BuiltIn, Place, others_of, write
+from headroom_host_agent.provision.data import (
     Field,
-    Place,
     amount,
     fields_of,
     is_flag,
     lenient_fields,
     number,
-    others_of,
-    write,
 )
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.stored import Artifact
@@ -55,6 +52,7 @@ class CapacitySlice(BuiltIn):
     """Makes ``headroom-<id>.slice`` below ``headroom.slice``."""
 
     order = 4
+    data_schema = SCHEMA
 
     def __init__(self, place: Place, *, rmdir: Callable[[Path], None] = os.rmdir) -> None:
         super().__init__(place)

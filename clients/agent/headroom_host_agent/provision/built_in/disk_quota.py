@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from headroom_host_agent.provision.built_in.base import (
-    BuiltIn,
+from headroom_host_agent.provision.built_in.base import BuiltIn, Place
+from headroom_host_agent.provision.data import (
     Field,
-    Place,
     amount,
     fields_of,
     is_flag,
@@ -68,6 +67,7 @@ class DiskQuota(BuiltIn):
 
     order = 3
     persistent = True
+    data_schema = SCHEMA
 
     def __init__(
         self, place: Place, *, run: Run = run_tool, wall: Callable[[], float] = time.time
@@ -84,12 +84,7 @@ class DiskQuota(BuiltIn):
         return Units(hru=size) if kind == "hdd" else Units(sru=size)
 
     def check(self, context: HostContext, reservation: Reservation) -> None:
-        """Look at the data.
-
-        Raises:
-            ProvisionError: They are wrong.
-        """
-        fields_of(reservation, SCHEMA)
+        """Do nothing: whether there are quotas is seen when one is set."""
 
     def provision(self, context: HostContext, reservation: Reservation) -> Mapping[str, object]:
         """Make the folder and set its quota.

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from headroom_host_agent.provision.built_in.base import (
-    BuiltIn,
+from headroom_host_agent.provision.built_in.base import BuiltIn, others_of, read_number, write
+from headroom_host_agent.provision.data import (
     Field,
     amount,
     fields_of,
     lenient_fields,
     number,
     one_of,
-    others_of,
-    read_number,
-    write,
 )
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.stored import Artifact
@@ -36,6 +33,7 @@ class Hugepages(BuiltIn):
     """Writes absolute numbers, so that a repetition changes nothing."""
 
     order = 1
+    data_schema = SCHEMA
 
     def units(self, reservation: Reservation) -> Units:
         """Return the memory of the pages."""

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headroom_host_agent.provision.built_in.base import (
-    BuiltIn,
-    Field,
-    amount,
-    fields_of,
-    is_flag,
-    number,
-)
+from headroom_host_agent.provision.built_in.base import BuiltIn
+from headroom_host_agent.provision.data import Field, amount, fields_of, is_flag, number
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.wire import Reservation
@@ -26,14 +20,10 @@ class Noop(BuiltIn):
     """Makes nothing; it is there where ``provisioners.enabled`` names it."""
 
     order = 0
+    data_schema = SCHEMA
 
     def check(self, context: HostContext, reservation: Reservation) -> None:
-        """Look at the data.
-
-        Raises:
-            ProvisionError: They are wrong.
-        """
-        fields_of(reservation, SCHEMA)
+        """Do nothing."""
 
     def provision(self, context: HostContext, reservation: Reservation) -> Mapping[str, object]:
         """Wait, then fail if that is asked.

@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from headroom_host_agent.provision.built_in.base import BuiltIn, Field, fields_of, is_name
+from headroom_host_agent.provision.built_in.base import BuiltIn
+from headroom_host_agent.provision.data import Field, fields_of, is_name
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.stored import Artifact
 from headroom_host_agent.provision.wire import Reservation
@@ -30,6 +31,7 @@ class Vgpu(BuiltIn):
     """Makes one device of a profile. The same reservation has the same device at each try."""
 
     order = 2
+    data_schema = SCHEMA
 
     def check(self, context: HostContext, reservation: Reservation) -> None:
         """Look whether the profile is known and a function free, unless it is made already.
