@@ -18,40 +18,32 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 from uuid import UUID, uuid5
 
-import psutil
 from django.db import connection
 from headroom_host_agent.provision.signing.keys import key_id
 
 from benchmarks.agents_fleet import Fleet, private_key
+from benchmarks.agents_idle import idle
 from benchmarks.measures import Measure, measure, percentile
 from benchmarks.placement_servers import STOP, Target, cpu_seconds, served_headroom
-from config.launcher.demo import ADDRESS, answers_healthz, choose_port
+from config.launcher.demo import answers_healthz, choose_port
 from config.launcher.places import this_checkout
 from config.launcher.processes import start_child, stop_children, wait_until
 from config.launcher.production import serve_command, serve_environment
-from hosts.agents.enrolment import create_token
 from hosts.agents.leases import sweep
 from hosts.agents.models import AgentMode, HostAgent, HostKey, HostLease
 from hosts.agents.workloads import Asked, create_workloads
 from hosts.models import Host
 from journal.actors import Actor
-from tests.agent.trees import host_tree
-from tests.factories import make_host
 
 ANN = Actor(name="bench")
 SPACE = UUID(int=18)
-MAIN = "import sys; from headroom_host_agent.cli import main; sys.exit(main())"
-HOUR = timedelta(hours=1)
 READY_SECONDS = 90.0
 CHANGES_SECONDS = 0.1
 MOST_SECONDS = 1.0
-MOST_AGENT_MIB = 40.0
-MOST_AGENT_SHARE = 0.2  # percent of a core
 WRITES = """
 SELECT relname, n_tup_ins + n_tup_upd + n_tup_del FROM pg_stat_user_tables
  WHERE relname IN ('hosts_hostlease', 'hosts_requestnonce')
@@ -99,11 +91,11 @@ FULL = (
 
 
 def run(*, is_quick: bool) -> list[Measure]:
-    """Measure each fleet, then an agent of its own that has nothing to do."""
+    """Measure each fleet, then agents of their own that have nothing to do."""
     rows: list[Measure] = []
     for scale in QUICK if is_quick else FULL:
         rows += _measured(scale)
-    return rows + _idle(10.0 if is_quick else 60.0)
+    return rows + idle(10.0 if is_quick else 120.0)
 
 
 def _measured(scale: Scale) -> list[Measure]:
@@ -319,48 +311,3 @@ def _expect(output: IO[str], word: str) -> None:
     found = output.readline().strip()
     if found != word:
         raise RuntimeError(f"the agents say {found!r}, not {word}")
-
-
-def _idle(seconds: float) -> list[Measure]:
-    """Measure a real agent's process that has enrolled and has nothing to do."""
-    Host.objects.filter(name="bench-idle").delete()
-    make_host("bench-idle")
-    with ExitStack() as held:
-        web = held.enter_context(served_headroom())
-        root = host_tree(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="host-"))))
-        token = create_token(
-            name_glob="bench-idle", uses=1, lifetime=HOUR, actor=ANN, request_id="bench"
-        )
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(this_checkout().root / "clients/agent"),
-            "HEADROOM_AGENT__SERVER__URL": f"http://{ADDRESS}:{web.port}",
-        }
-        line = [sys.executable, "-c", MAIN]
-        rest = ["--sysroot", str(root)]
-        subprocess.run(  # noqa: S603 - ours
-            [*line, "enrol", "--name", "bench-idle", *rest],
-            input=token + "\n",
-            env=environment,
-            text=True,
-            check=True,
-        )
-        with subprocess.Popen([*line, "run", *rest], env=environment) as process:  # noqa: S603
-            try:
-                if not wait_until(_has_reported, READY_SECONDS):
-                    raise RuntimeError("the agent does not report")
-                spent = cpu_seconds(process.pid)
-                threading.Event().wait(seconds)
-                share = 100 * (cpu_seconds(process.pid) - spent) / seconds
-                memory_bytes = psutil.Process(process.pid).memory_info().rss
-            finally:
-                process.terminate()
-    size = "one agent"
-    return [
-        measure("idle agent, memory", size, memory_bytes / 2**20, "MiB", at_most=MOST_AGENT_MIB),
-        measure("idle agent, CPU", size, share, "% of a core", at_most=MOST_AGENT_SHARE),
-    ]
-
-
-def _has_reported() -> bool:
-    return HostAgent.objects.filter(host_name="bench-idle", reported_at__isnull=False).exists()
