@@ -15,8 +15,8 @@ from scheduling.columns import BoolColumn
 from scheduling.decision import Decision
 from scheduling.evaluation import (
     Clock,
+    CompiledPipeline,
     Evaluation,
-    Pipeline,
     PipelineRunError,
     StepNotes,
     StepView,
@@ -45,7 +45,7 @@ from scheduling.weighers import kvm_binpack
 CUSTOMER_DOMAIN_PREFIXES = ("iaas-",)
 """Domains of external customers, as shipped (spec scheduling, 7.8)."""
 
-SLOT_PIPELINE = Pipeline(
+SLOT_PIPELINE = CompiledPipeline(
     name="slot-bin-packing",
     filters=(
         filter_status_conditions,
@@ -70,7 +70,7 @@ so that its count and the largest free room speak of hosts that could be used ot
 def schedule(
     table: HostTable,
     request: PlacementRequest,
-    pipeline: Pipeline = SLOT_PIPELINE,
+    pipeline: CompiledPipeline = SLOT_PIPELINE,
     *,
     max_candidates: int = 3,
 ) -> Decision:
@@ -93,7 +93,7 @@ def schedule(
 def schedule_many(
     table: HostTable,
     requests: Sequence[PlacementRequest],
-    pipeline: Pipeline = SLOT_PIPELINE,
+    pipeline: CompiledPipeline = SLOT_PIPELINE,
     *,
     max_candidates: int = 1,
 ) -> tuple[Decision, ...]:
@@ -124,7 +124,7 @@ def schedule_many(
     return tuple(batch.decide(request, max_candidates) for request in requests)
 
 
-def check_placeable(request: PlacementRequest, pipeline: Pipeline) -> None:
+def check_placeable(request: PlacementRequest, pipeline: CompiledPipeline) -> None:
     """Check that a request asks for memory and vCPUs if the pipeline looks at room.
 
     Raises:
@@ -136,7 +136,7 @@ def check_placeable(request: PlacementRequest, pipeline: Pipeline) -> None:
 
 
 def table_for(
-    table: HostTable, requests: Sequence[PlacementRequest], pipeline: Pipeline
+    table: HostTable, requests: Sequence[PlacementRequest], pipeline: CompiledPipeline
 ) -> HostTable:
     """Return the table with a row for every host that a request names as its candidate."""
     if pipeline.ignore_preselection:
@@ -147,7 +147,7 @@ def table_for(
 
 
 def passing_hosts(
-    table: HostTable, request: PlacementRequest, pipeline: Pipeline = SLOT_PIPELINE
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline = SLOT_PIPELINE
 ) -> BoolColumn:
     """Return bool[N], true for the hosts that pass every filter of the pipeline.
 
@@ -162,7 +162,7 @@ def passing_hosts(
 
 
 def step_views(
-    table: HostTable, request: PlacementRequest, pipeline: Pipeline
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline
 ) -> tuple[StepView, ...]:
     """Return what each filter sees of a request that stands alone."""
     return Batch(table, pipeline).views(request)
@@ -171,7 +171,9 @@ def step_views(
 class Batch:
     """Free columns and evaluations of one run; the only mutable state, gone when the run ends."""
 
-    def __init__(self, table: HostTable, pipeline: Pipeline, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, table: HostTable, pipeline: CompiledPipeline, *, clock: Clock | None = None
+    ) -> None:
         self._clock = clock
         self._table = table
         self._pipeline = pipeline

@@ -28,7 +28,7 @@ _KVM_TYPES = frozenset({"qemu", "ch", "kvm"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class CompiledPipeline:
     """An ordered choice of filters and weighers.
 
     Attributes:
@@ -162,7 +162,9 @@ def static_mask(table: HostTable, view: StepView) -> BoolColumn | None:
     return _cached(table, key, lambda: checked_mask(table, view, view.free))
 
 
-def static_keys(table: HostTable, request: PlacementRequest, pipeline: Pipeline) -> Hashable:
+def static_keys(
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline
+) -> Hashable:
     """Return what the verdict of a pipeline's static filters on a request depends on."""
     return tuple(
         step.static_key(table, request)
@@ -237,7 +239,7 @@ class Evaluation:
         self,
         *,
         table: HostTable,
-        pipeline: Pipeline,
+        pipeline: CompiledPipeline,
         request: PlacementRequest,
         views: Sequence[StepView],
         free: FreeColumns,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduling.engine import Batch, table_for
-from scheduling.evaluation import Pipeline, StepNotes, StepView, filter_mask
+from scheduling.evaluation import CompiledPipeline, StepNotes, StepView, filter_mask
 from scheduling.request import PlacementRequest
 from scheduling.table import HostTable
 
@@ -55,7 +55,7 @@ class HostExplanation:
 
 
 def explain_host(
-    table: HostTable, request: PlacementRequest, pipeline: Pipeline, host_name: str
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline, host_name: str
 ) -> HostExplanation:
     """Say what a pipeline thinks of one host for a request; changes nothing.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters.base import Filter
 from scheduling.knowledge import NO_KNOWLEDGE, Knowledge
 from scheduling.step_catalogue import (
@@ -142,7 +142,7 @@ class LoadedPipeline:
         unknown_steps: Steps that nobody knows; they are left out.
     """
 
-    pipeline: Pipeline | None
+    pipeline: CompiledPipeline | None
     failed_filters: Mapping[str, str]
     failed_weighers: Mapping[str, str]
     unknown_steps: tuple[str, ...]
@@ -259,7 +259,7 @@ def load_pipeline(spec: PipelineSpec, knowledge: Knowledge = NO_KNOWLEDGE) -> Lo
                 failed[role][step.name] = "; ".join(problems)
     pipeline = None
     if not failed["filter"]:
-        pipeline = Pipeline(
+        pipeline = CompiledPipeline(
             name=spec.name,
             filters=tuple(step for step in built["filter"] if isinstance(step, Filter)),
             weighers=tuple(step for step in built["weigher"] if isinstance(step, Weigher)),
@@ -283,7 +283,7 @@ def needs_knowledge(spec: PipelineSpec) -> bool:
     )
 
 
-def compile_pipeline(spec: PipelineSpec, knowledge: Knowledge = NO_KNOWLEDGE) -> Pipeline:
+def compile_pipeline(spec: PipelineSpec, knowledge: Knowledge = NO_KNOWLEDGE) -> CompiledPipeline:
     """Return a pipeline ready to run, without unknown steps and weighers that lack knowledge.
 
     Raises:

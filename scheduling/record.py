@@ -15,7 +15,7 @@ import numpy as np
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate
 from scheduling.engine import Batch, check_placeable, table_for
-from scheduling.evaluation import Clock, Evaluation, Pipeline, PipelineRunError
+from scheduling.evaluation import Clock, CompiledPipeline, Evaluation, PipelineRunError
 from scheduling.filters.base import StepEvent
 from scheduling.intents import CallOptions
 from scheduling.request import PlacementRequest
@@ -203,7 +203,7 @@ class DecisionRecord:
 def record_run(
     table: HostTable,
     request: PlacementRequest,
-    pipeline: Pipeline,
+    pipeline: CompiledPipeline,
     options: CallOptions | None = None,
     *,
     clock: Clock | None = None,
@@ -242,7 +242,7 @@ def record_run(
 def _recorded(
     table: HostTable,
     request: PlacementRequest,
-    pipeline: Pipeline,
+    pipeline: CompiledPipeline,
     evaluation: Evaluation,
     max_candidates: int,
 ) -> DecisionRecord:
@@ -304,7 +304,7 @@ def _events(table: HostTable, evaluation: Evaluation) -> Iterable[StepEvent]:
 
 
 def _failed(
-    table: HostTable, request: PlacementRequest, pipeline: Pipeline, failure: str
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline, failure: str
 ) -> DecisionRecord:
     nothing: FloatColumn = np.zeros(0, dtype=np.float64)
     no_hosts = PackedMask.pack(np.zeros(len(table), dtype=np.bool_))
@@ -335,7 +335,7 @@ def _explanation(
     failure: str,
 ) -> str:
     if failure:
-        return f"Pipeline run failed: {failure}."
+        return f"CompiledPipeline run failed: {failure}."
     selected = f"Selected host: {target}." if target is not None else ""
     if not has_steps or not started:
         return selected

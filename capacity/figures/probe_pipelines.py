@@ -6,8 +6,7 @@ from django.conf import settings
 
 from capacity.figures.zone_capacity import Probes
 from capacity.groups.reading import load_group_definitions
-from capacity.models import Pipeline as PipelineRow
-from capacity.models import PipelineKind
+from capacity.models import Pipeline, PipelineKind
 from capacity.nova.pipelines import active_pipelines, load_row
 from capacity.nova.slot_requests import slot_pipelines
 from core.changes import ROWS_MARK
@@ -51,7 +50,7 @@ def probes_fingerprint() -> str:
 
 
 def _problem(name: str) -> str:
-    row = PipelineRow.objects.filter(name=name).first()
+    row = Pipeline.objects.filter(name=name).first()
     if row is None:
         return f"there is no pipeline {name}"
     if row.kind != PipelineKind.FILTER_WEIGHER:

@@ -28,7 +28,7 @@ from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.capacity_count import slots_per_host
 from scheduling.columns import BoolColumn, Int64Column
 from scheduling.engine import SLOT_PIPELINE, passing_hosts
-from scheduling.evaluation import Pipeline, PipelineRunError
+from scheduling.evaluation import CompiledPipeline, PipelineRunError
 from scheduling.intents import Intent
 from scheduling.request import PlacementRequest
 from scheduling.resources import ResourceVector
@@ -54,16 +54,16 @@ class Probes:
     Source: spec liquid, 13.2, 13.5.
     """
 
-    total: Pipeline | None = None
-    placeable: Pipeline | None = None
-    slots: Mapping[str, Pipeline] = field(default_factory=dict)
+    total: CompiledPipeline | None = None
+    placeable: CompiledPipeline | None = None
+    slots: Mapping[str, CompiledPipeline] = field(default_factory=dict)
     problem: str = ""
 
-    def total_of(self, group: str) -> Pipeline:
+    def total_of(self, group: str) -> CompiledPipeline:
         """Return the pipeline that says on which empty hosts a group counts."""
         return self.total or self.slots.get(group, SLOT_PIPELINE)
 
-    def placeable_of(self, group: str) -> Pipeline:
+    def placeable_of(self, group: str) -> CompiledPipeline:
         """Return the pipeline that says on which hosts a group may be placed now."""
         return self.placeable or self.slots.get(group, SLOT_PIPELINE)
 
@@ -174,7 +174,7 @@ class _ZoneColumns:
         """Return bool[hosts of the zone], those of ``placeable_rows``."""
         return self._mask(flavor, self._probes.placeable_of(group))
 
-    def _mask(self, flavor: FlavorSpec, pipeline: Pipeline) -> BoolColumn:
+    def _mask(self, flavor: FlavorSpec, pipeline: CompiledPipeline) -> BoolColumn:
         key = (pipeline.name, tuple(sorted(flavor.extra_specs.items())))
         if key not in self._masks:
             passing = passing_hosts(self._table, self._request(flavor), without_room(pipeline))

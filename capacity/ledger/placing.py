@@ -13,7 +13,7 @@ from capacity.ledger.slot_request import SlotAsk, slot_request
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Decision
 from scheduling.engine import SLOT_PIPELINE, Batch
-from scheduling.evaluation import Evaluation, Pipeline, PipelineRunError
+from scheduling.evaluation import CompiledPipeline, Evaluation, PipelineRunError
 from scheduling.filters.needs import filter_has_other_resources
 from scheduling.needs import NO_NEEDS, Needs
 from scheduling.request import PlacementRequest
@@ -115,7 +115,7 @@ class SlotPlacer:
             if batch is not but:
                 batch.place(held.row, held.request)
 
-    def _batch_for(self, pipeline: Pipeline) -> Batch:
+    def _batch_for(self, pipeline: CompiledPipeline) -> Batch:
         batch = self._batches.get(pipeline.name)
         if batch is None:
             batch = self._batches[pipeline.name] = Batch(self._hosts, pipeline)
@@ -124,7 +124,7 @@ class SlotPlacer:
         return batch
 
 
-def judged_by(pipeline: Pipeline, request: PlacementRequest) -> Pipeline:
+def judged_by(pipeline: CompiledPipeline, request: PlacementRequest) -> CompiledPipeline:
     """Return the pipeline that judges a slot: its own, and what it needs besides if it needs it."""
     if not any(request.needs):
         return pipeline
@@ -132,7 +132,7 @@ def judged_by(pipeline: Pipeline, request: PlacementRequest) -> Pipeline:
     return replace(pipeline, name=name, filters=filters)
 
 
-def without_room(pipeline: Pipeline) -> Pipeline:
+def without_room(pipeline: CompiledPipeline) -> CompiledPipeline:
     """Return the filters of a pipeline that do not ask for room, and no weighers."""
     kept = tuple(step for step in pipeline.filters if not step.measures_room)
     return replace(pipeline, name=f"{pipeline.name} without room", filters=kept, weighers=())

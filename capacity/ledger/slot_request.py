@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from capacity.groups.flavor_groups import FlavorSpec
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.intents import Intent
 from scheduling.needs import NO_NEEDS, Needs, flavor_needs
 from scheduling.request import HYPERVISOR_TYPE_KEY, InstanceGroup, PlacementRequest
@@ -101,7 +101,7 @@ class SlotAsk:
     project_id: str
     ignore_hosts: frozenset[str] = frozenset()
     domain: DomainHint = NO_DOMAIN
-    pipeline: Pipeline | None = None
+    pipeline: CompiledPipeline | None = None
     names_flavor: bool = True
     only_hosts: frozenset[str] | None = None
     intent: Intent = Intent.RESERVE_FOR_COMMITTED_RESOURCE

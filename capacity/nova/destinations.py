@@ -13,7 +13,7 @@ from capacity.nova.vm_requests import VMBook
 from hosts.models import HostState, Instance
 from journal.errors import InvalidInput
 from journal.heavy import Computing, computed_here
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.explain import explain_host
 from scheduling.intents import Intent
 from scheduling.record import DecisionRecord, record_run
@@ -81,7 +81,7 @@ def vm_destinations(vm: Instance, *, computed: Computing = computed_here) -> Des
 def _judged(
     table: HostTable,
     request: PlacementRequest,
-    pipeline: Pipeline,
+    pipeline: CompiledPipeline,
     intent: Intent,
     here: frozenset[str],
 ) -> Destinations:

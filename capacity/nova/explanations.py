@@ -8,7 +8,7 @@ from typing import Any
 
 from capacity.host_table import current_host_table
 from journal.heavy import Computing, computed_here
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.explain import HostExplanation, explain_host
 from scheduling.intents import CallOptions
 from scheduling.record import DecisionRecord, record_run
@@ -74,7 +74,7 @@ class RunExplanation:
 
 def explain(
     request: PlacementRequest,
-    pipeline: Pipeline,
+    pipeline: CompiledPipeline,
     *,
     options: CallOptions | None = None,
     host_names: Sequence[str] = (),
@@ -103,7 +103,7 @@ def explain(
 def _explained(
     table: HostTable,
     request: PlacementRequest,
-    pipeline: Pipeline,
+    pipeline: CompiledPipeline,
     options: CallOptions | None,
     host_names: Sequence[str],
 ) -> RunExplanation:

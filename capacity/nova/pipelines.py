@@ -70,7 +70,7 @@ class ActivePipeline:
     version: int
     ignore_preselection: bool
     create_history: bool = True
-    pipeline: evaluation.Pipeline
+    pipeline: evaluation.CompiledPipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def active_pipelines(asked: Fingerprint | None = None) -> Mapping[str, ActivePip
     return PIPELINES.current(asked) or {}
 
 
-def usable_pipeline(name: str) -> evaluation.Pipeline:
+def usable_pipeline(name: str) -> evaluation.CompiledPipeline:
     """Return a pipeline as its row defines it, as it was shipped if there is no usable row."""
     active = active_pipelines().get(name)
     return compile_pipeline(SHIPPED[name]) if active is None else active.pipeline

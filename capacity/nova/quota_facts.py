@@ -8,7 +8,7 @@ from dataclasses import replace
 from django.db import DatabaseError, connection, transaction
 
 from capacity.hooks import hooks
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import filter_quota_enforcement
 from scheduling.quota import QuotaFacts
 from scheduling.request import PlacementRequest
@@ -16,7 +16,7 @@ from scheduling.request import PlacementRequest
 QUOTA_FILTER = filter_quota_enforcement().name
 
 
-def with_quota_facts(request: PlacementRequest, pipeline: Pipeline) -> PlacementRequest:
+def with_quota_facts(request: PlacementRequest, pipeline: CompiledPipeline) -> PlacementRequest:
     """Return the request with quota facts, if its pipeline has the filter and could use them.
 
     A failed look-up becomes a fact: the filter is then passed over, the request goes on.

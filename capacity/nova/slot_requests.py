@@ -25,7 +25,7 @@ from capacity.models import ProjectQuota, Reservation
 from capacity.nova.pipelines import active_pipelines
 from hosts.models import Domain
 from scheduling.decision import Decision
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.resources import ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -149,7 +149,7 @@ class SlotBook:
             flavor.name == slot.flavor_name for flavor in group.flavors
         )
 
-    def pipeline_of(self, group: str) -> Pipeline | None:
+    def pipeline_of(self, group: str) -> CompiledPipeline | None:
         """Return the pipeline that the operator chose for a group; None is the one of slots."""
         return self._pipelines.get(group)
 
@@ -208,7 +208,7 @@ def domain_hints(domain_ids: Iterable[str]) -> dict[str, DomainHint]:
     return with_told_names(hints, dict(told.order_by("pk").values_list("domain_id", "domain_name")))
 
 
-def slot_pipelines(groups: Collection[str]) -> Mapping[str, Pipeline]:
+def slot_pipelines(groups: Collection[str]) -> Mapping[str, CompiledPipeline]:
     """Return the pipelines that judge slots of flavor groups, where the operator chose one.
 
     A name that no usable pipeline has is logged, and the pipeline of slots is used.
@@ -217,7 +217,7 @@ def slot_pipelines(groups: Collection[str]) -> Mapping[str, Pipeline]:
     if not chosen:
         return {}
     usable = active_pipelines()
-    found: dict[str, Pipeline] = {}
+    found: dict[str, CompiledPipeline] = {}
     for group in sorted(groups):
         name = chosen.get(group, chosen.get(EVERY_GROUP, ""))
         if name in usable:

@@ -38,7 +38,7 @@ from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import Cause, Outcome, ResourceType
 from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.needs import NO_NEEDS, Needs
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table import HostTable
@@ -100,7 +100,7 @@ class AdmissionSnapshot:
     max_slots: int = 0
     payg: Mapping[tuple[str, str, str], Sequence[PaygVM]] = field(default_factory=dict)
     domains: Mapping[str, DomainHint] = field(default_factory=dict)
-    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    pipelines: Mapping[str, CompiledPipeline] = field(default_factory=dict)
     probes: Probes = DEFAULT_PROBES
     renews_slots: bool = False
 

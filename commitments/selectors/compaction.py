@@ -21,7 +21,7 @@ from commitments.domain.compaction import CompactionState, SlotKind
 from hosts.models import Maintenance
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.engine import SLOT_PIPELINE
-from scheduling.evaluation import Pipeline, static_keys
+from scheduling.evaluation import CompiledPipeline, static_keys
 from scheduling.table import HostTable
 
 PACKING_WEIGHER = "kvm_binpack"
@@ -167,7 +167,7 @@ class AskBook:
         return ask if ask.is_askable else None
 
 
-def packs_tightly(pipeline: Pipeline | None) -> bool:
+def packs_tightly(pipeline: CompiledPipeline | None) -> bool:
     """Return whether a pipeline prefers full hosts; the one of slots (None) does."""
     return pipeline is None or any(
         weigher.name == PACKING_WEIGHER and weigher.multiplier > 0 for weigher in pipeline.weighers

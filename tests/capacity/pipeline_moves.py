@@ -22,7 +22,7 @@ from capacity.nova.pipelines import (
 )
 from journal.actors import Actor
 from scheduling import knowledge as names
-from scheduling.evaluation import Pipeline as LoadedPipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.intents import CallOptions
 from scheduling.pipelines import PipelineSpec, StepParam, StepSpec
 from scheduling.record import record_run
@@ -119,7 +119,7 @@ PIPELINE_MOVES: tuple[Move, ...] = (save, save, save, remove, overwrite, rename,
 ALL_MOVES: tuple[Move, ...] = (*MOVES, *PIPELINE_MOVES)
 
 
-def answers(table: HostTable, pipelines: Mapping[str, LoadedPipeline]) -> Answers:
+def answers(table: HostTable, pipelines: Mapping[str, CompiledPipeline]) -> Answers:
     """Return what the engine answers by each pipeline: ranking and scores, or its failure."""
     found: dict[str, tuple[object, ...]] = {}
     for name in sorted(pipelines):

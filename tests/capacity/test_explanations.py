@@ -7,7 +7,7 @@ import pytest
 from capacity.models import Reservation, SchedulingDecision
 from capacity.nova.explanations import explain
 from scheduling.engine import SLOT_PIPELINE
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.intents import CallOptions
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB
@@ -84,7 +84,7 @@ def test_at_most_so_many_hosts_are_explained_in_detail() -> None:
 
 
 def test_a_run_that_fails_says_why() -> None:
-    gathering = Pipeline(
+    gathering = CompiledPipeline(
         name="gathering", filters=SLOT_PIPELINE.filters, weighers=(), ignore_preselection=True
     )
 

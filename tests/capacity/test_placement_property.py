@@ -21,7 +21,7 @@ from commitments.services.verification import verify_slots
 from hosts.models import Host, Instance
 from journal.actors import Actor, task_actor
 from scheduling.engine import passing_hosts
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -36,7 +36,7 @@ HOSTS = ("h1", "h2", "h3")
 VMS = ("vm-a", "vm-b", "vm-c", "vm-d")
 PROJECTS = ("project-1", "project-2")
 
-ROOM_ONLY = Pipeline(name="room", filters=(filter_has_enough_capacity,), weighers=())
+ROOM_ONLY = CompiledPipeline(name="room", filters=(filter_has_enough_capacity,), weighers=())
 
 sizes = st.integers(1, 6)
 operations = st.one_of(

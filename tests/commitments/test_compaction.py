@@ -37,7 +37,7 @@ from journal.leases import held_lease
 from journal.metrics import metric_name
 from journal.models import AuditEntry, Outbox
 from scheduling.engine import SLOT_PIPELINE
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.resources import GIB, ResourceVector
 from scheduling.weighers import kvm_binpack
 from tests.commitments.slot_worlds import accepted_slot, put_into, verify, vm_on
@@ -258,7 +258,7 @@ def test_group_whose_pipeline_spreads_stays_and_one_that_packs_moves(
 ) -> None:
     looked_at()
     for multiplier, moves in ((-1.0, 0), (1.0, 1)):
-        judge = Pipeline(
+        judge = CompiledPipeline(
             name="mine",
             filters=SLOT_PIPELINE.filters,
             weighers=(kvm_binpack(multiplier=multiplier, count_reservations=True),),

@@ -17,7 +17,7 @@ from commitments.models import Commitment
 from commitments.services.change import change_commitments
 from hosts.models import Domain
 from scheduling.engine import SLOT_PIPELINE
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.intents import Intent
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
@@ -75,7 +75,7 @@ class TestRequest:
         assert request.domain_name == "monsoon3"
 
     def test_slots_of_several_pipelines_see_each_other(self, hosts: HostTable) -> None:
-        other = Pipeline(
+        other = CompiledPipeline(
             name="other", filters=SLOT_PIPELINE.filters, weighers=SLOT_PIPELINE.weighers
         )
         asks = [ask(n, pipeline=other if n % 2 else None) for n in range(5)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from scheduling.engine import passing_hosts, table_for
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import Filter
 from scheduling.intents import Intent
 from scheduling.quota import CommitmentFact, QuotaFacts
@@ -74,8 +74,8 @@ class World:
         return HostTable.from_rows(rows).with_reservations(side)
 
 
-def only(*steps: Filter) -> Pipeline:
-    return Pipeline(name="only", filters=steps, weighers=())
+def only(*steps: Filter) -> CompiledPipeline:
+    return CompiledPipeline(name="only", filters=steps, weighers=())
 
 
 def kept(table: HostTable, request: PlacementRequest, *steps: Filter) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduling.columns import BoolColumn
 from scheduling.decision import StepRemoval, explain_removals
 from scheduling.engine import SLOT_PIPELINE, Batch, passing_hosts, schedule, schedule_many
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import (
     Filter,
     FreeColumns,
@@ -35,7 +35,7 @@ from .worlds import (
 )
 
 BOTH = {"memory": 2.0, "cpu": 1.0}
-SPREADING = Pipeline(
+SPREADING = CompiledPipeline(
     name="spreading",
     filters=(filter_has_enough_capacity, *SLOT_PIPELINE.filters[:-1]),
     weighers=(kvm_binpack(resource_weights=BOTH, multiplier=-1.5, count_reservations=True),),
@@ -134,7 +134,7 @@ def test_static_mask_is_made_once_for_a_compatibility_class() -> None:
         return filter_status_conditions.mask(rows, request, _free)
 
     step = Filter(name="by zone", mask=mask, static_key=lambda _table, request: request.zone)
-    pipeline = Pipeline(name="p", filters=(step,), weighers=())
+    pipeline = CompiledPipeline(name="p", filters=(step,), weighers=())
     table = HostTable.from_rows([roomy("a"), roomy("b")])
     for zone in ("az-1", "az-1", "az-2", "az-1"):
         for memory_gib in (1, 2):
@@ -192,7 +192,7 @@ def test_empty_table_refuses_with_all_steps_at_zero() -> None:
 
 def test_pipeline_without_filters_keeps_every_host() -> None:
     table = HostTable.from_rows([roomy("a"), roomy("b")])
-    pipeline = Pipeline(name="bare", filters=(), weighers=())
+    pipeline = CompiledPipeline(name="bare", filters=(), weighers=())
     decision = schedule(table, ask(), pipeline, max_candidates=0)
     assert sorted(candidate.host_name for candidate in decision.top) == ["a", "b"]
     assert decision.removals == ()
@@ -213,7 +213,7 @@ def test_negative_request_and_unknown_kind_are_refused() -> None:
 
 def test_removals_are_counted_against_the_hosts_left_before_each_step() -> None:
     rows = [roomy("a", is_ready=False), roomy("b", effective=gib(1, 1)), roomy("c")]
-    pipeline = Pipeline(
+    pipeline = CompiledPipeline(
         name="two", filters=(filter_status_conditions, filter_has_enough_capacity), weighers=()
     )
     assert schedule(HostTable.from_rows(rows), ask(4, 4), pipeline).removals == (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduling import filters
 from scheduling.columns import BoolColumn
 from scheduling.engine import passing_hosts, schedule
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import Filter, FreeColumns, StepError
 from scheduling.intents import Intent
 from scheduling.record import record_run
@@ -162,7 +162,7 @@ def test_order_of_filters_never_changes_the_survivors(
     request = replace(request, hosts=None)
     assume(can_be_judged(world, request))
     table = world.table()
-    pipeline = Pipeline(name="any order", filters=tuple(order), weighers=())
+    pipeline = CompiledPipeline(name="any order", filters=tuple(order), weighers=())
     survivors = {
         host.name
         for host in world.hosts

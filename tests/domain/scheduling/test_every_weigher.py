@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine import schedule
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.explain import explain_host
 from scheduling.filters import capacity_filter, free_columns
 from scheduling.intents import Intent
@@ -225,7 +225,7 @@ def test_evacuation_end_to_end(
 ) -> None:
     room = gib(16, 8) if len(rows) == 2 else gib(8, 4)
     table = world(tuple(roomy(name, effective=room) for name in rows), *slots)
-    pipeline = Pipeline(
+    pipeline = CompiledPipeline(
         name="p", filters=(capacity_filter(),), weighers=(kvm_failover_evacuation(),)
     )
     request = ask(8, 4, intent=Intent.EVACUATE, hosts=rows, weights=dict.fromkeys(rows, 1.0))
@@ -260,7 +260,7 @@ def test_other_weighers_cannot_outvote_the_evacuation_preference(
     evacuation: dict[str, float], intent: Intent, limit: int, expected: list[str]
 ) -> None:
     table = world(hosts("a", "b", "c"), spare("b", "", "r"))
-    steps = Pipeline(
+    steps = CompiledPipeline(
         name="p", filters=(), weighers=(against("b"), kvm_failover_evacuation(**evacuation))
     )
     weights = {"a": 0.2, "b": 0.0, "c": 0.1}

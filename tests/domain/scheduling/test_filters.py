@@ -8,7 +8,7 @@ from hypothesis import given
 from hosts.domain.capacity import HostInventory, effective_amount
 from scheduling import filters
 from scheduling.engine import SLOT_PIPELINE, passing_hosts
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import Filter, conditions_allow_placement
 from scheduling.request import (
     PlacementRequest,
@@ -23,8 +23,8 @@ from .worlds import ask, gib, names_that_pass, readable, requests, roomy, verdic
 ALL_FILTERS = SLOT_PIPELINE.filters
 
 
-def only(step: Filter) -> Pipeline:
-    return Pipeline(name="only", filters=(step,), weighers=())
+def only(step: Filter) -> CompiledPipeline:
+    return CompiledPipeline(name="only", filters=(step,), weighers=())
 
 
 READY = {"Ready": "True", "HypervisorDisabled": "False", "Terminating": "False"}

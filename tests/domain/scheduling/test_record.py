@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from scheduling.decision import explain_removals
 from scheduling.engine import schedule, schedule_many
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.explain import explain_host
 from scheduling.filters import (
     Filter,
@@ -57,8 +57,8 @@ def keeping(name: str, hosts: Collection[str], **fields: Any) -> Filter:
     )
 
 
-def pipeline(*steps: Filter | Weigher) -> Pipeline:
-    return Pipeline(
+def pipeline(*steps: Filter | Weigher) -> CompiledPipeline:
+    return CompiledPipeline(
         name="p",
         filters=tuple(one for one in steps if isinstance(one, Filter)),
         weighers=tuple(one for one in steps if isinstance(one, Weigher)),
@@ -174,7 +174,7 @@ def test_error_of_a_filter_fails_or_skips(mask: Any, is_static: bool) -> None:
     safety = Filter(name="safety", mask=mask, static_key=key)
     failed = record_run(table("ab"), ask(), pipeline(safety))
     assert failed.failure
-    assert failed.text() == f"Pipeline run failed: {failed.failure}."
+    assert failed.text() == f"CompiledPipeline run failed: {failed.failure}."
     assert failed.ordered_hosts == ()
     assert failed.target_host is None
     decision = schedule(table("ab"), ask(), pipeline(safety))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine import SLOT_PIPELINE, passing_hosts
-from scheduling.evaluation import Pipeline, PipelineRunError
+from scheduling.evaluation import CompiledPipeline, PipelineRunError
 from scheduling.intents import Intent
 from scheduling.pipelines import compile_pipeline
 from scheduling.request import PlacementRequest
@@ -56,7 +56,7 @@ def test_hosts_of_a_slot_are_hosts_of_its_projects_vm(name: str) -> None:
     check()
 
 
-def admitted(table: HostTable, request: PlacementRequest, pipeline: Pipeline) -> set[str]:
+def admitted(table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline) -> set[str]:
     try:
         mask = passing_hosts(table, request, pipeline)
     except PipelineRunError:

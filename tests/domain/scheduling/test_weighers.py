@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scheduling.engine import schedule
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import free_columns
 from scheduling.resources import ResourceVector
 from scheduling.table import HostTable
@@ -84,7 +84,7 @@ def test_binpack_refuses_wrong_weights(weights: dict[str, float]) -> None:
 def test_multiplier_turns_packing_into_spreading(multiplier: float, best: str) -> None:
     rows = [roomy("full", allocated=gib(500, 0)), roomy("empty")]
     weighers = (kvm_binpack(multiplier=multiplier),)
-    pipeline = Pipeline(name="p", filters=(), weighers=weighers)
+    pipeline = CompiledPipeline(name="p", filters=(), weighers=weighers)
     assert schedule(HostTable.from_rows(rows), ask(), pipeline).host_name == best
 
 
@@ -97,7 +97,7 @@ def test_score_is_the_sum_of_multiplier_times_tanh_in_weigher_order() -> None:
         )
 
     weighers = (constant("one", 0.5, 1.0), constant("two", 0.3, 2.0))
-    pipeline = Pipeline(name="p", filters=(), weighers=weighers)
+    pipeline = CompiledPipeline(name="p", filters=(), weighers=weighers)
     (candidate,) = schedule(HostTable.from_rows([roomy("h")]), ask(), pipeline).top
     assert candidate.score == pytest.approx(0.4621 + 2 * 0.2913, abs=1e-4)
     assert dict(candidate.contributions) == {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduling.columns import FloatColumn, text_hash
 from scheduling.engine import schedule
-from scheduling.evaluation import Pipeline
+from scheduling.evaluation import CompiledPipeline
 from scheduling.filters import FreeColumns
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -38,7 +38,7 @@ def roomy(name: str, **fields: object) -> HostRow:
 
 
 def names_that_pass(
-    rows: Iterable[HostRow], request: PlacementRequest, pipeline: Pipeline
+    rows: Iterable[HostRow], request: PlacementRequest, pipeline: CompiledPipeline
 ) -> list[str]:
     decision = schedule(HostTable.from_rows(rows), request, pipeline, max_candidates=0)
     return sorted(candidate.host_name for candidate in decision.top)
