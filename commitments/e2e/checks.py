@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from commitments.domain.conformance import BrokenRule, check_capacity, check_info, check_usage
@@ -19,7 +18,8 @@ from commitments.domain.names import (
     resource_name_instances,
 )
 from commitments.e2e.bodies import CONFIRMED, PENDING, Change, ProjectChanges, change_body
-from commitments.e2e.client import CheckFailed, LiquidServer
+from commitments.e2e.client import LiquidServer
+from core.server_checks.results import CheckEnd, CheckFailed, CheckResult
 
 CAPACITY_WORDS = ("insufficient capacity", "insufficient CPU cores")
 ROUND_TRIP_UNITS = 2
@@ -31,22 +31,14 @@ BATCH_LIFE = timedelta(minutes=10)
 JsonObject = Mapping[str, Any]  # Any: decoded JSON
 
 
-class Outcome(StrEnum):
-    """How a check ended."""
-
-    PASSED = "passed"
-    REJECTED = "rejected"
-    WARNED = "warned"
-    FAILED = "failed"
+#: How these checks may end.
+ENDS = (CheckEnd.PASSED, CheckEnd.REJECTED, CheckEnd.WARNED, CheckEnd.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """One line of the report; ``zone`` and ``resource`` are empty where a check has none."""
+class LiquidResult(CheckResult):
+    """How a check of a zone's resource ended; both are empty where a check has none."""
 
-    check: str
-    outcome: Outcome
-    detail: str = ""
     zone: str = ""
     resource: str = ""
 
@@ -135,7 +127,7 @@ class _Place:
 
 def run_checks(
     server: LiquidServer, settings: CheckSettings, clock: Callable[[], datetime]
-) -> Iterator[CheckResult]:
+) -> Iterator[LiquidResult]:
     """Run every check in order and yield its result as soon as it is known.
 
     Args:
@@ -147,14 +139,14 @@ def run_checks(
         service_info = server.info()
         yield _info_result(service_info)
     except CheckFailed as error:
-        yield CheckResult(check="info", outcome=Outcome.FAILED, detail=str(error))
+        yield LiquidResult(check="info", outcome=CheckEnd.FAILED, detail=str(error))
         return
     yield from _report_results(server, settings)
     resources = committable_resources(service_info)
     if not resources:
-        yield CheckResult(
+        yield LiquidResult(
             check="commitments",
-            outcome=Outcome.WARNED,
+            outcome=CheckEnd.WARNED,
             detail="no resource handles commitments, nothing to check",
         )
     for name, check in CHECKS:
@@ -174,32 +166,32 @@ def committable_resources(service_info: JsonObject) -> tuple[str, ...]:
     )
 
 
-def _result(name: str, check: Callable[[_Place], str], place: _Place) -> CheckResult:
+def _result(name: str, check: Callable[[_Place], str], place: _Place) -> LiquidResult:
     try:
         detail = check(place)
     except CheckFailed as error:
-        outcome, detail = Outcome.FAILED, str(error)
+        outcome, detail = CheckEnd.FAILED, str(error)
     else:
         is_full = any(words in detail for words in CAPACITY_WORDS)
-        outcome = Outcome.REJECTED if is_full else Outcome.PASSED
-    return CheckResult(
+        outcome = CheckEnd.REJECTED if is_full else CheckEnd.PASSED
+    return LiquidResult(
         check=name, outcome=outcome, detail=detail, zone=place.zone, resource=place.resource
     )
 
 
-def _info_result(service_info: JsonObject) -> CheckResult:
+def _info_result(service_info: JsonObject) -> LiquidResult:
     findings = check_info(service_info)
     if findings:
-        return CheckResult(check="info", outcome=Outcome.FAILED, detail=_findings_text(findings))
+        return LiquidResult(check="info", outcome=CheckEnd.FAILED, detail=_findings_text(findings))
     version = _version(service_info)
-    return CheckResult(
+    return LiquidResult(
         check="info",
-        outcome=Outcome.WARNED if version < 0 else Outcome.PASSED,
+        outcome=CheckEnd.WARNED if version < 0 else CheckEnd.PASSED,
         detail=f"version {version}",
     )
 
 
-def _report_results(server: LiquidServer, settings: CheckSettings) -> Iterator[CheckResult]:
+def _report_results(server: LiquidServer, settings: CheckSettings) -> Iterator[LiquidResult]:
     def capacity() -> None:
         report = server.report_capacity(settings.zones)
         _fail_on(check_capacity(report, server.info(), settings.zones))
@@ -211,9 +203,9 @@ def _report_results(server: LiquidServer, settings: CheckSettings) -> Iterator[C
     for name, check in (("capacity report", capacity), ("usage report", usage)):
         try:
             check()
-            yield CheckResult(check=name, outcome=Outcome.PASSED)
+            yield LiquidResult(check=name, outcome=CheckEnd.PASSED)
         except CheckFailed as error:
-            yield CheckResult(check=name, outcome=Outcome.FAILED, detail=str(error))
+            yield LiquidResult(check=name, outcome=CheckEnd.FAILED, detail=str(error))
 
 
 def _check_dry_run(place: _Place) -> str:

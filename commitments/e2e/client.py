@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-import requests
+from core.server_checks.client import CheckedServer, json_of, shown_text
+from core.server_checks.results import CheckFailed
 
 JsonObject = dict[str, Any]  # Any: decoded JSON
-HTTP_OK = 200
-SHOWN_CHARACTERS = 300
-TOKEN_HEADER = "X-Auth-Token"  # noqa: S105 - the name of a header
+HTTP_OK: Final = 200
 
 
-class CheckFailed(Exception):  # noqa: N818 - the outcome of a check, not a defect of ours
-    """The server did not do what a check asks of it; the text says what it did instead."""
-
-
-@dataclass(slots=True, kw_only=True)
-class LiquidServer:
-    """A server that speaks LIQUID below ``/commitments/v1``.
-
-    Attributes:
-        base_url: Scheme, host and port, without a path.
-        token: Sent as ``X-Auth-Token``; empty sends none.
-        timeout_seconds: Limit for one request.
-    """
-
-    base_url: str
-    token: str = ""
-    timeout_seconds: float = 30.0
-    session: requests.Session = field(default_factory=requests.Session)
+class LiquidServer(CheckedServer):
+    """A server that speaks LIQUID below ``/commitments/v1``."""
 
     def info(self) -> JsonObject:
         """Return the ServiceInfo."""
@@ -57,26 +39,11 @@ class LiquidServer:
         return reason
 
     def _object(self, method: str, path: str, body: object = None) -> JsonObject:
-        url = f"{self.base_url.rstrip('/')}/commitments/v1/{path}"
-        headers = {TOKEN_HEADER: self.token} if self.token else {}
-        try:
-            response = self.session.request(
-                method,
-                url,
-                json=body,
-                headers=headers,
-                timeout=self.timeout_seconds,
-                allow_redirects=False,
-            )
-        except requests.RequestException as error:
-            raise CheckFailed(f"{method} {path}: no answer: {type(error).__name__}") from error
+        asked = f"{method} {path}"
+        response = self.answer(method, f"/commitments/v1/{path}", body)
         if response.status_code != HTTP_OK:
-            text = response.text[:SHOWN_CHARACTERS].strip()
-            raise CheckFailed(f"{method} {path}: status {response.status_code}: {text}")
-        try:
-            answer = response.json()
-        except requests.JSONDecodeError as error:
-            raise CheckFailed(f"{method} {path}: the body is no JSON") from error
+            raise CheckFailed(f"{asked}: status {response.status_code}: {shown_text(response)}")
+        answer = json_of(response, asked)
         if not isinstance(answer, dict):
-            raise CheckFailed(f"{method} {path}: the body is no JSON object")
+            raise CheckFailed(f"{asked}: the body is no JSON object")
         return answer

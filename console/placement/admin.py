@@ -31,8 +31,8 @@ from console.links import find_link, list_url, register_findable, row_link, text
 from console.placement.candidate_page import candidate_explorer_url
 from console.placement.cutover_page import cutover_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
+from core.server_checks.results import CheckEnd
 from core.text import NOTHING, count_text, percent_text
-from placement.e2e.outcomes import Outcome
 from placement.models import (
     Aggregate,
     Allocation,
@@ -60,7 +60,7 @@ API_NOTE = (
     "reconciliation of hosts. Change it there; placement_audit repairs what has drifted."
 )
 #: Colour of how a check ended.
-TONES = {Outcome.PASSED: "ok", Outcome.SKIPPED: "idle", Outcome.FAILED: "bad"}
+TONES = {CheckEnd.PASSED: "ok", CheckEnd.SKIPPED: "idle", CheckEnd.FAILED: "bad"}
 SHOWN_IN_LIST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
 
 register_findable("provider", ResourceProvider, "uuid")
@@ -435,7 +435,7 @@ class CheckOutcomeAdmin(SystemOwnedAdmin[CheckOutcome]):
     search_fields = ("test", "detail")
     page_columns = ("test", "asked_mode", "ended", "checked_at", "detail")
     asked_mode = shown("mode", lambda row: row.mode or "as configured", "mode")
-    ended = shown("ended", lambda row: badge(TONES[Outcome(row.outcome)], row.outcome), "outcome")
+    ended = shown("ended", lambda row: badge(TONES[CheckEnd(row.outcome)], row.outcome), "outcome")
 
 
 @admin.register(SplitWrite)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from placement.e2e.client import CheckFailed, PlacementServer
-from placement.e2e.outcomes import Outcome
+from core.server_checks.results import CheckEnd, CheckFailed, CheckResult
+from placement.e2e.client import PlacementServer
 
 ROOT: Final = "e2e10000-0000-0000-0000-000000000001"
 CHILD: Final = "e2e10000-0000-0000-0000-000000000002"
@@ -45,13 +45,10 @@ NO_PARENT: Final = (400, 409)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """One line of the report; ``mode`` is empty where the server chose."""
+class PlacementResult(CheckResult):
+    """How a check in a mode ended; it is empty where the server chose."""
 
-    test: str
     mode: str
-    outcome: Outcome
-    detail: str = ""
 
 
 class Skipped(Exception):  # noqa: N818 - the outcome of a check
@@ -339,22 +336,22 @@ CHECKS: Final[tuple[tuple[str, str, Check], ...]] = (
 )
 
 
-def run_checks(checked: Checked) -> Iterator[CheckResult]:
+def run_checks(checked: Checked) -> Iterator[PlacementResult]:
     """Run every check in order and yield its result as soon as it is known."""
-    mode = checked.server.mode
     for name, probe, check in CHECKS:
+        outcome, detail = CheckEnd.PASSED, ""
         try:
             _look_first(checked.server, *probe.split(" "))
             _run(checked, check)
         except Skipped as error:
-            yield CheckResult(test=name, mode=mode, outcome=Outcome.SKIPPED, detail=str(error))
+            outcome, detail = CheckEnd.SKIPPED, str(error)
         except CheckFailed as error:
-            yield CheckResult(test=name, mode=mode, outcome=Outcome.FAILED, detail=str(error))
+            outcome, detail = CheckEnd.FAILED, str(error)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            outcome = CheckEnd.FAILED
             detail = f"an answer has another form: {type(error).__name__}: {error}"
-            yield CheckResult(test=name, mode=mode, outcome=Outcome.FAILED, detail=detail)
-        else:
-            yield CheckResult(test=name, mode=mode, outcome=Outcome.PASSED)
+        mode = checked.server.mode
+        yield PlacementResult(check=name, mode=mode, outcome=outcome, detail=detail)
 
 
 def _look_first(server: PlacementServer, method: str, path: str) -> None:

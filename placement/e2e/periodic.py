@@ -11,10 +11,11 @@ from django.conf import settings
 
 from core.conf import headroom
 from core.prepared import fetch_prepared
-from placement.e2e.checks import Checked, CheckResult, run_checks
+from core.server_checks.results import CheckEnd
+from placement.e2e.checks import Checked, PlacementResult, run_checks
 from placement.e2e.client import PlacementServer
-from placement.e2e.outcomes import Outcome
 from placement.gateway.asking import token_of
+from placement.models.checks import ENDS
 
 log = structlog.get_logger(__name__)
 
@@ -50,17 +51,17 @@ def check_served_api() -> dict[str, int]:
     )
     counts: Counter[str] = Counter()
     for result in _results(server, gateway.checks_modes):
-        values = [result.test, result.mode, str(result.outcome), result.detail[:MOST_DETAIL]]
+        values = [result.check, result.mode, str(result.outcome), result.detail[:MOST_DETAIL]]
         fetch_prepared(KEEP, values)
         counts[result.outcome] += 1
-        if result.outcome is Outcome.FAILED:
+        if result.outcome is CheckEnd.FAILED:
             log.warning(
-                "placement_check_failed", names=[result.test], mode=result.mode, error=values[3]
+                "placement_check_failed", names=[result.check], mode=result.mode, error=values[3]
             )
-    return {str(outcome): counts[outcome] for outcome in Outcome}
+    return {str(outcome): counts[outcome] for outcome in ENDS}
 
 
-def _results(server: PlacementServer, modes: list[str]) -> Iterator[CheckResult]:
+def _results(server: PlacementServer, modes: list[str]) -> Iterator[PlacementResult]:
     for mode in modes or [""]:
         server.mode = mode
         yield from run_checks(Checked(server=server))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from placement.e2e.outcomes import Outcome
+from core.server_checks.results import CheckEnd
+
+#: How these checks may end.
+ENDS = (CheckEnd.PASSED, CheckEnd.SKIPPED, CheckEnd.FAILED)
 
 
 class CheckOutcome(models.Model):
@@ -19,7 +22,7 @@ class CheckOutcome(models.Model):
 
     test = models.CharField(max_length=64)
     mode = models.CharField(max_length=16, blank=True)
-    outcome = models.CharField(max_length=16, choices=[(str(one), str(one)) for one in Outcome])
+    outcome = models.CharField(max_length=16, choices=[(str(one), str(one)) for one in ENDS])
     detail = models.TextField(blank=True)
     checked_at = models.DateTimeField(db_default=Now())
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from commitments.e2e.checks import CheckSettings, Outcome, run_checks
-from commitments.e2e.client import CheckFailed, LiquidServer
+from commitments.e2e.checks import CheckSettings, run_checks
+from commitments.e2e.client import LiquidServer
 from commitments.management.commands.check_commitments import Command
+from core.server_checks.results import CheckEnd, CheckFailed
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MS = int(NOW.timestamp() * 1000)
@@ -65,7 +66,7 @@ def accept(_: int) -> str:
     return ""
 
 
-def ran(server: Recorder, *, keeps: bool = False) -> dict[str, Outcome]:
+def ran(server: Recorder, *, keeps: bool = False) -> dict[str, CheckEnd]:
     settings = CheckSettings(
         project_id=PROJECT, other_project_id="p2", zones=(ZONE,), keeps_commitments=keeps
     )
@@ -98,7 +99,7 @@ A, B = f"e2e-batch-a-{MS}", f"e2e-batch-b-{MS}"
 class TestSteps:
     def test_dry_run_asks_for_two_for_five_minutes(self) -> None:
         server = Recorder(accept)
-        assert ran(server)["dry run"] is Outcome.PASSED
+        assert ran(server)["dry run"] is CheckEnd.PASSED
         body = server.bodies[0]
         assert (body["az"], body["dryRun"], body["infoVersion"]) == (ZONE, True, 7)
         assert steps(body) == [(f"e2e-dry-{MS}", None, "confirmed", 2)]
@@ -106,7 +107,7 @@ class TestSteps:
 
     def test_round_trip_creates_reads_the_usage_and_deletes(self) -> None:
         server = Recorder(accept)
-        assert ran(server)["round trip"] is Outcome.PASSED
+        assert ran(server)["round trip"] is CheckEnd.PASSED
         create, again, delete = server.bodies[1:4]
         assert create == again
         assert not create["dryRun"]
@@ -118,7 +119,7 @@ class TestSteps:
 
     def test_batch_grows_one_and_adds_another(self) -> None:
         server = Recorder(accept)
-        assert ran(server)["batch"] is Outcome.PASSED
+        assert ran(server)["batch"] is CheckEnd.PASSED
         pending, batch, delete = server.bodies[4:7]
         assert steps(pending) == [(A, None, "pending", 1)]
         assert (totals(pending), life_minutes(pending)) == ((0, 0), 10)
@@ -129,14 +130,14 @@ class TestSteps:
 
     def test_rejected_batch_deletes_the_pending_one(self) -> None:
         server = Recorder(lambda number: FULL if number == 5 else "")
-        assert ran(server)["batch"] is Outcome.REJECTED
+        assert ran(server)["batch"] is CheckEnd.REJECTED
         assert steps(server.bodies[6]) == [(A, "pending", None, 1)]
 
     def test_what_was_accepted_is_deleted_though_the_usage_step_fails(self) -> None:
         server = Recorder(accept)
         server.breaks_usage = True
         outcomes = ran(server)
-        assert (outcomes["round trip"], outcomes["batch"]) == (Outcome.FAILED, Outcome.FAILED)
+        assert (outcomes["round trip"], outcomes["batch"]) == (CheckEnd.FAILED, CheckEnd.FAILED)
         assert steps(server.bodies[3]) == [(f"e2e-{MS}", "confirmed", None, 2)]
         assert steps(server.bodies[6]) == [(A, "confirmed", None, 3), (B, "confirmed", None, 1)]
 
@@ -150,19 +151,19 @@ class TestSteps:
 @pytest.mark.parametrize(
     ("reason", "outcome"),
     [
-        pytest.param(FULL, Outcome.REJECTED, id="insufficient capacity"),
-        pytest.param("x: insufficient CPU cores: 0 available", Outcome.REJECTED, id="cores"),
-        pytest.param("flavor group not found: g", Outcome.FAILED, id="anything else"),
+        pytest.param(FULL, CheckEnd.REJECTED, id="insufficient capacity"),
+        pytest.param("x: insufficient CPU cores: 0 available", CheckEnd.REJECTED, id="cores"),
+        pytest.param("flavor group not found: g", CheckEnd.FAILED, id="anything else"),
     ],
 )
-def test_only_a_full_cloud_may_reject(reason: str, outcome: Outcome) -> None:
+def test_only_a_full_cloud_may_reject(reason: str, outcome: CheckEnd) -> None:
     outcomes = ran(Recorder(lambda _: reason))
     assert (outcomes["dry run"], outcomes["round trip"]) == (outcome, outcome)
-    assert outcomes["batch"] is Outcome.FAILED, "a pending commitment is never rejected"
+    assert outcomes["batch"] is CheckEnd.FAILED, "a pending commitment is never rejected"
 
 
-@pytest.mark.parametrize(("version", "outcome"), [(7, Outcome.PASSED), (-1, Outcome.WARNED)])
-def test_version_that_nobody_set_is_a_warning(version: int, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("version", "outcome"), [(7, CheckEnd.PASSED), (-1, CheckEnd.WARNED)])
+def test_version_that_nobody_set_is_a_warning(version: int, outcome: CheckEnd) -> None:
     outcomes = ran(Recorder(accept, version=version))
     assert outcomes["info"] is outcome
     assert list(outcomes) == [

@@ -12,18 +12,19 @@ import orjson
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from commitments.e2e.checks import CheckResult, CheckSettings, Outcome, run_checks
+from commitments.e2e.checks import ENDS, CheckSettings, LiquidResult, run_checks
 from commitments.e2e.client import LiquidServer
+from core.server_checks.results import CheckEnd, counts_text, token_in
 
 DEFAULT_URL = "http://localhost:8080"
 DEFAULT_PROJECT = "00000000-0000-0000-0000-000000000e2e"
 DEFAULT_OTHER_PROJECT = "00000000-0000-0000-0000-000000000e2f"
 DEFAULT_ZONE = "qa-de-1b"
 MARKS = {
-    Outcome.PASSED: "ok",
-    Outcome.REJECTED: "full",
-    Outcome.WARNED: "warn",
-    Outcome.FAILED: "FAIL",
+    CheckEnd.PASSED: "ok",
+    CheckEnd.REJECTED: "full",
+    CheckEnd.WARNED: "warn",
+    CheckEnd.FAILED: "FAIL",
 }
 
 
@@ -74,7 +75,7 @@ class Command(BaseCommand):
             raise CommandError("--other-project: must differ from --project")
         server = LiquidServer(
             base_url=options["url"],
-            token=_token(options["token_file"]),
+            token=token_in(options["token_file"]),
             timeout_seconds=options["timeout"],
         )
         settings = CheckSettings(
@@ -83,31 +84,22 @@ class Command(BaseCommand):
             zones=tuple(options["zones"] or (DEFAULT_ZONE,)),
             keeps_commitments=options["no_cleanup"],
         )
-        counts: Counter[Outcome] = Counter()
+        counts: Counter[CheckEnd] = Counter()
         for result in run_checks(server, settings, timezone.now):
             counts[result.outcome] += 1
             self.stdout.write(_json_line(result) if options["json"] else _line(result))
             self.stdout.flush()
         if not options["json"]:
-            self.stdout.write(", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
-        if counts[Outcome.FAILED]:
-            raise CommandError(f"{counts[Outcome.FAILED]} check(s) failed")
+            self.stdout.write(counts_text(counts, ENDS))
+        if counts[CheckEnd.FAILED]:
+            raise CommandError(f"{counts[CheckEnd.FAILED]} check(s) failed")
 
 
-def _token(token_file: Path | None) -> str:
-    if token_file is None:
-        return ""
-    try:
-        return token_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise CommandError(f"--token-file: {error.strerror}: {token_file}") from error
-
-
-def _line(result: CheckResult) -> str:
+def _line(result: LiquidResult) -> str:
     where = " ".join(part for part in (result.zone, result.resource) if part)
     named = f"{result.check} ({where})" if where else result.check
     return f"{MARKS[result.outcome]:<5}{named}" + (f": {result.detail}" if result.detail else "")
 
 
-def _json_line(result: CheckResult) -> str:
+def _json_line(result: LiquidResult) -> str:
     return orjson.dumps(asdict(result)).decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +12,12 @@ import orjson
 from django.core.management.base import BaseCommand, CommandError
 from rich.table import Table
 
+from core.server_checks.results import CheckEnd, counts_text, token_in
 from journal.progress import printing_to
-from placement.e2e.checks import Checked, CheckResult, run_checks
+from placement.e2e.checks import Checked, PlacementResult, run_checks
 from placement.e2e.client import PlacementServer
-from placement.e2e.outcomes import Outcome
 from placement.gateway.modes import ALIASES, Mode
+from placement.models.checks import ENDS
 
 DEFAULT_URL: Final = "http://localhost:8080/placement"
 AS_CONFIGURED: Final = "as configured"
@@ -76,7 +76,7 @@ class Command(BaseCommand):
             raise CommandError("--timeout: must be more than 0 seconds")
         server = PlacementServer(
             base_url=options["base_url"],
-            token=_token(options["token_file"]),
+            token=token_in(options["token_file"]),
             headers=dict(map(_header, options["headers"])),
             timeout_seconds=options["timeout"],
         )
@@ -85,30 +85,30 @@ class Command(BaseCommand):
         counts = Counter(result.outcome for result in results)
         if not options["json"]:
             self._print(results)
-            self.stdout.write(", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome))
-        if counts[Outcome.FAILED]:
-            raise CommandError(f"{counts[Outcome.FAILED]} check(s) failed")
-        if not counts[Outcome.PASSED]:
+            self.stdout.write(counts_text(counts, ENDS))
+        if counts[CheckEnd.FAILED]:
+            raise CommandError(f"{counts[CheckEnd.FAILED]} check(s) failed")
+        if not counts[CheckEnd.PASSED]:
             raise CommandError("all checks were skipped: nothing is known of this server")
 
     def _results(
         self, checked: Checked, modes: Sequence[str], *, as_json: bool
-    ) -> Iterator[CheckResult]:
+    ) -> Iterator[PlacementResult]:
         for mode in modes:
             checked.server.mode = mode
             for result in run_checks(checked):
                 if as_json:
-                    self.stdout.write(orjson.dumps(asdict(result)).decode())
+                    self.stdout.write(_json_line(result))
                     self.stdout.flush()
                 yield result
 
-    def _print(self, results: Sequence[CheckResult]) -> None:
+    def _print(self, results: Sequence[PlacementResult]) -> None:
         table = Table(title="Checks", title_justify="left")
         for heading in ("mode", "check", "outcome", "detail"):
             table.add_column(heading, overflow="fold")
         for result in results:
             mode = result.mode or AS_CONFIGURED
-            table.add_row(mode, result.test, result.outcome, result.detail)
+            table.add_row(mode, result.check, result.outcome, result.detail)
         printing_to(self.stdout).print(table)
 
 
@@ -129,10 +129,11 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _token(token_file: Path | None) -> str:
-    if token_file is None:
-        return ""
-    try:
-        return token_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise CommandError(f"--token-file: {error.strerror}: {token_file}") from error
+def _json_line(result: PlacementResult) -> str:
+    told = {
+        "test": result.check,
+        "mode": result.mode,
+        "outcome": result.outcome,
+        "detail": result.detail,
+    }
+    return orjson.dumps(told).decode()

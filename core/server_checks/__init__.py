@@ -1,0 +1,1 @@
+"""Checks of a running server over HTTP, as its clients see it."""
