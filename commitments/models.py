@@ -10,7 +10,7 @@ from django.db.models.functions import Mod, Now
 from django.db.models.lookups import Exact
 
 from commitments.domain.statuses import CommitmentStatus, ResourceType
-from journal.models import CurrentTransactionID, FollowedModel, TouchedField
+from journal.models import CurrentTransactionID, FollowedModel, RecordedRun, TouchedField
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import MIB
 
@@ -323,7 +323,7 @@ class SyncOutcome(models.TextChoices):
     ABANDONED = "abandoned", "abandoned"
 
 
-class SyncRun(models.Model):
+class SyncRun(RecordedRun):
     """One run of an importer or syncer: when, how it ended, what it counted.
 
     An empty outcome says that it is running, or that it was killed; the next run of the same source
@@ -331,18 +331,11 @@ class SyncRun(models.Model):
     compared with. Writers: ``commitments.services.sync_runs``.
     """
 
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
     source = models.CharField(max_length=64)
     outcome = models.CharField(max_length=32, blank=True)
-    counts = models.JSONField(default=dict)
     error_code = models.CharField(max_length=64, blank=True)
-    message = models.TextField(blank=True)
     shrink_accepted_by = models.CharField(max_length=255, blank=True, db_default="")
     shrink_accepted_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        ordering = ("-id",)
 
     def __str__(self) -> str:
         return f"{self.source} {self.started_at:%Y-%m-%d %H:%M}"
@@ -392,7 +385,7 @@ class CompactionOutcome(models.TextChoices):
     ABANDONED = "abandoned", "abandoned"
 
 
-class CompactionRun(models.Model):
+class CompactionRun(RecordedRun):
     """One run that freed hosts of a zone by moving empty slots, or found that it must not.
 
     An empty outcome says that it is running, or that it was killed; the next run of the zone then
@@ -401,8 +394,6 @@ class CompactionRun(models.Model):
     """
 
     zone = models.CharField(max_length=255)
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(max_length=16, choices=CompactionOutcome.choices, blank=True)
     hosts_planned = models.PositiveIntegerField(
         default=0, help_text="hosts that were to become free"
@@ -413,12 +404,10 @@ class CompactionRun(models.Model):
         default=0, help_text="hosts where others got in the way between plan and step"
     )
     counts = models.JSONField(default=dict, help_text="hosts of the zone by what they hold")
-    message = models.TextField(blank=True)
     actor = models.CharField(max_length=255, blank=True)
     request_id = models.CharField(max_length=255, blank=True)
 
-    class Meta:
-        ordering = ("-id",)
+    class Meta(RecordedRun.Meta):
         indexes = [models.Index(fields=["zone", "id"], name="commitments_compaction_idx")]
         constraints = [
             models.CheckConstraint(

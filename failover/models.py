@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from capacity.models import Reservation
 from failover.choices import EventReason, RunOutcome, SlotState, Uncovered
 from hosts.models import Host
-from journal.models import FollowedModel, TrackedModel
+from journal.models import FollowedModel, RecordedRun, TrackedModel
 
 
 class FailoverPolicy(TrackedModel):
@@ -77,7 +77,7 @@ class FailoverReservation(FollowedModel):
         return self.name
 
 
-class FailoverRun(models.Model):
+class FailoverRun(RecordedRun):
     """One run of the loop in one zone: when, how it ended, what it counted (spec failover, 9.4).
 
     Writers: the loop.
@@ -85,19 +85,14 @@ class FailoverRun(models.Model):
 
     zone = models.CharField(max_length=255, blank=True)
     number = models.PositiveIntegerField(default=0, help_text="counts the runs of the zone")
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField(null=True, blank=True)
     outcome = models.CharField(
         max_length=16, choices=RunOutcome.choices, default=RunOutcome.RUNNING
     )
     is_dry_run = models.BooleanField(default=False)
     request_id = models.CharField(max_length=255, blank=True)
-    counts = models.JSONField(default=dict)
     error_code = models.CharField(max_length=64, blank=True)
-    message = models.TextField(blank=True)
 
-    class Meta:
-        ordering = ("-id",)
+    class Meta(RecordedRun.Meta):
         indexes = [models.Index(fields=["zone", "-id"], name="failover_run_zone_idx")]
 
     def __str__(self) -> str:

@@ -66,6 +66,22 @@ class FollowedModel(TrackedModel):
         abstract = True
 
 
+class RecordedRun(models.Model):
+    """One run of a job, as people read of it: when, what it counted, why it ended; newest first.
+
+    Each has an ``outcome`` of its own words beside.
+    """
+
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    counts = models.JSONField(default=dict)
+    message = models.TextField(blank=True)
+
+    class Meta:
+        abstract = True
+        ordering = ("-id",)
+
+
 class AuditEntry(models.Model):
     """Who changed what, from what to what, and why. Append-only: a trigger refuses the rest.
 
