@@ -178,6 +178,7 @@ class Host(FollowedModel):
 
     ``down_since`` and ``terminating_since`` are kept by a trigger, whoever writes the row: set by
     the clock of the database when the host goes down or into termination, kept while that lasts.
+    ``is_lost`` is what evacuations go by, wherever they are planned, inferred or claimed.
     """
 
     name = models.CharField(max_length=255, unique=True)
@@ -205,6 +206,17 @@ class Host(FollowedModel):
     maintenance_reason = models.TextField(blank=True, default="", db_default="")
     down_since = models.DateTimeField(null=True, blank=True, editable=False)
     terminating_since = models.DateTimeField(null=True, blank=True, editable=False)
+    fenced_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="when an operator fenced it; empty since its agent is heard again",
+    )
+    is_lost = models.GeneratedField(
+        expression=Q(state=HostState.DOWN) | Q(fenced_since__isnull=False),  # type: ignore[arg-type]
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
     total_vcpus = models.BigIntegerField(default=0)
     total_memory_bytes = models.BigIntegerField(default=0)
     total_disk_gib = models.BigIntegerField(default=0)
@@ -333,6 +345,7 @@ class Host(FollowedModel):
         """Whether new VMs and slots may be placed here (spec scheduling, 7.2)."""
         return (
             self.state == HostState.UP
+            and self.fenced_since is None
             and self.status == HostStatus.ENABLED
             and self.maintenance in {Maintenance.NONE, Maintenance.HA}
             and not hindering_conditions(self.conditions)

@@ -100,7 +100,7 @@ class PlacedVM:
 
     flavor_name: str
     host_name: str
-    is_host_down: bool
+    is_host_lost: bool
 
 
 def inferred_intent(vm: PlacedVM | None, flavor_name: str) -> tuple[Intent, str]:
@@ -112,11 +112,11 @@ def inferred_intent(vm: PlacedVM | None, flavor_name: str) -> tuple[Intent, str]
     """
     if vm is None:
         return Intent.CREATE, "no host carries the VM"
-    if vm.is_host_down:
-        return Intent.EVACUATE, f"its host {vm.host_name} is down"
+    if vm.is_host_lost:
+        return Intent.EVACUATE, f"its host {vm.host_name} is down or fenced"
     if vm.flavor_name != flavor_name:
         return Intent.RESIZE, f"it is of flavor {vm.flavor_name} on {vm.host_name}"
-    return Intent.LIVE_MIGRATION, f"it is on {vm.host_name}, which is not down"
+    return Intent.LIVE_MIGRATION, f"it is on {vm.host_name}, which is not lost"
 
 
 def image_hypervisor_type(properties: Mapping[str, object] | None) -> str | None:

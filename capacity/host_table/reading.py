@@ -22,7 +22,8 @@ from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
 SELECT_HOSTS = """
 SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.custom_traits,
        host.allowed_projects,
-       host.state = %(up)s AND host.status = %(enabled)s AND host.maintenance = ANY(%(harmless)s),
+       host.state = %(up)s AND NOT host.is_lost AND host.status = %(enabled)s
+           AND host.maintenance = ANY(%(harmless)s),
        host.conditions::text, host.cpu_arch, host.building_block, host.maintenance,
        host.aggregate_uuids, host.domain_capabilities::text,
        room.effective_memory_bytes, room.effective_vcpus,

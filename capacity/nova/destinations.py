@@ -10,7 +10,7 @@ from capacity.ledger.slot_request import slot_request
 from capacity.nova.nova_call import kvm_pipeline
 from capacity.nova.pipelines import usable_pipeline
 from capacity.nova.vm_requests import VMBook
-from hosts.models import HostState, Instance
+from hosts.models import Instance
 from journal.errors import InvalidInput
 from journal.heavy import Computing, computed_here
 from scheduling.evaluation import CompiledPipeline
@@ -41,7 +41,7 @@ class Destinations:
     """What the scheduler would answer for a VM that leaves its host.
 
     Attributes:
-        intent: Live migration; evacuation from a host that is down.
+        intent: Live migration; evacuation from a host that is lost.
         pipeline: Name of the pipeline that judged.
         hosts: Where it may go, best first.
         refusals: Who refuses it, in the order of the filters.
@@ -68,8 +68,8 @@ def vm_destinations(vm: Instance, *, computed: Computing = computed_here) -> Des
     """
     if not (vm.memory_bytes and vm.vcpus):
         raise InvalidInput("the VM takes no memory or no vCPUs: nothing can be asked for it")
-    is_down = vm.host is not None and vm.host.state == HostState.DOWN
-    intent = Intent.EVACUATE if is_down else Intent.LIVE_MIGRATION
+    is_lost = vm.host is not None and vm.host.is_lost
+    intent = Intent.EVACUATE if is_lost else Intent.LIVE_MIGRATION
     ask = VMBook([vm]).ask_for(vm, intent)
     here = frozenset() if vm.host is None else frozenset({vm.host.name})
     request = slot_request(replace(ask, ignore_hosts=here))

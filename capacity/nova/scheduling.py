@@ -34,7 +34,7 @@ from capacity.nova.slot_tracking import (
 )
 from capacity.nova.step_metrics import observe_steps
 from core.process_cache import Fingerprint, read_fingerprints
-from hosts.models import HostState, Instance
+from hosts.models import Instance
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
@@ -287,11 +287,11 @@ def with_intent(request: PlacementRequest) -> PlacementRequest:
     if request.intent is not None:
         return request
     placed = Instance.objects.filter(openstack_id=request.request_key, host__isnull=False)
-    row = placed.values_list("flavor_name", "host__name", "host__state").first()
+    row = placed.values_list("flavor_name", "host__name", "host__is_lost").first()
     vm = None
     if row is not None:
-        flavor, host, state = row
-        vm = PlacedVM(flavor_name=flavor, host_name=host, is_host_down=state == HostState.DOWN)
+        flavor, host, is_lost = row
+        vm = PlacedVM(flavor_name=flavor, host_name=host, is_host_lost=is_lost)
     intent, reason = inferred_intent(vm, request.flavor_name)
     return replace(request, intent=intent, intent_reason=reason)
 

@@ -348,7 +348,7 @@ vm.state = 'expected' AND NOT (
     IF cardinality(v_own) = 0 THEN
         RETURN;
     END IF;
-    -- A VM that comes while it is on another host, or its own host is down or fenced, is evacuated.
+    -- A VM that comes while it is on another host, or its own host is lost, is evacuated.
     RETURN QUERY
     SELECT DISTINCT NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
            NULL::bigint, NULL::bigint, spare.id
@@ -370,11 +370,6 @@ vm.state = 'expected' AND NOT (
                 SELECT FROM hosts_instance AS vm
                   JOIN hosts_host AS home ON home.id = vm.host_id
                  WHERE vm.openstack_id = piece.vm AND home.id <> piece.host
-                   AND (home.state = 'down'
-                        OR EXISTS (
-                            SELECT FROM hosts_hostagent AS agent
-                              JOIN hosts_hostlease AS lease ON lease.agent_id = agent.id
-                             WHERE agent.host_name = home.name AND lease.liveness = 'down'
-                               AND agent.decommissioned_at IS NULL))));
+                   AND home.is_lost));
 END
 $$;

@@ -126,7 +126,7 @@ def _condition_allows(name: str) -> Q:
 
 # As ``Host.is_ready`` says it.
 _READY = (
-    Q(state=HostState.UP, status=HostStatus.ENABLED)
+    Q(state=HostState.UP, is_lost=False, status=HostStatus.ENABLED)
     & Q(maintenance__in=[Maintenance.NONE, Maintenance.HA])
     & (
         Q(conditions={})

@@ -47,6 +47,8 @@ def host_state_badge(row: Host) -> SafeString:
     why = []
     if row.state != "up":
         why.append(row.get_state_display())
+    if row.fenced_since is not None:
+        why.append("fenced")
     if row.status != "enabled":
         why.append("disabled")
     if row.maintenance not in {"", "ha"}:
@@ -57,6 +59,7 @@ def host_state_badge(row: Host) -> SafeString:
 
 READY_HOST = Q(
     state=HostState.UP,
+    is_lost=False,
     status=HostStatus.ENABLED,
     maintenance__in=[Maintenance.NONE, Maintenance.HA],
 )

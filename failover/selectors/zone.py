@@ -80,7 +80,8 @@ _BoolColumn = NDArray[np.bool_]
 
 HOST_COLUMNS = """
 SELECT host.id, host.name, host.building_block,
-       host.state = %(up)s AND host.status = %(enabled)s AND host.maintenance = ANY(%(harmless)s)
+       host.state = %(up)s AND NOT host.is_lost AND host.status = %(enabled)s
+           AND host.maintenance = ANY(%(harmless)s)
            AND coalesce(host.conditions->>'Ready', 'True') = 'True',
        room.effective_memory_bytes, room.effective_vcpus,
        room.allocated_memory_bytes, room.allocated_vcpus,

@@ -76,7 +76,7 @@ class EvacuationOutcome:
 
 
 def plan_evacuations(*, actor: Actor, request_id: str, now: datetime) -> list[EvacuationOutcome]:
-    """Plan for every zone with hosts that are down and VMs on them that no plan knows.
+    """Plan for every zone with hosts that are lost and VMs on them that no plan knows.
 
     Each zone is a transaction of its own; one that is planned already costs one statement, and one
     that others hold is left to the next pass and holds up none.
@@ -169,14 +169,14 @@ def plan_evacuation(
 def _failed_hosts(
     zone: str, plan: EvacuationPlan | None, also_failed: Collection[str]
 ) -> frozenset[str]:
-    """Return hosts that are down, that somebody says are dead, or that are being evacuated."""
-    down = set(Host.objects.filter(zone=zone, state=HostState.DOWN).values_list("name", flat=True))
+    """Return hosts that are lost, that somebody says are dead, or that are being evacuated."""
+    lost = set(Host.objects.filter(zone=zone, is_lost=True).values_list("name", flat=True))
     emptying: set[str] = set()
     if plan is not None:
         emptying = set(
             plan.moves.filter(state__in=OPEN_MOVES).values_list("from_host__name", flat=True)
         )
-    return frozenset(down | emptying | set(also_failed))
+    return frozenset(lost | emptying | set(also_failed))
 
 
 def _state_of(
@@ -371,7 +371,7 @@ def start_move(vm_uuid: str, *, now: datetime) -> str:
         )
         name = (
             EvacuationMove.objects.filter(vm_uuid=vm_uuid, state=MoveState.STARTED)
-            .exclude(target_host__state=HostState.DOWN)
+            .exclude(target_host__is_lost=True)
             .values_list("target_host__name", flat=True)
             .first()
         )
@@ -462,7 +462,8 @@ def _outcome(
         return MoveState.ARRIVED if is_planned else MoveState.ELSEWHERE
     patience = START_LIMIT if move.state == MoveState.STARTED else BACK_GRACE
     is_overdue = now - move.changed_at >= patience or is_ahead(move.changed_at, now)
-    return MoveState.DROPPED if move.from_host.state == HostState.UP and is_overdue else None
+    is_back = move.from_host.state == HostState.UP and not move.from_host.is_lost
+    return MoveState.DROPPED if is_back and is_overdue else None
 
 
 def retire_slots(zone: str, reservation_ids: Iterable[int], now: datetime) -> None:

@@ -76,7 +76,7 @@ BEGIN
         'hosts', coalesce((
             SELECT jsonb_agg(jsonb_build_array(
                        host.id, host.name, host.building_block,
-                       host.state = p_up AND host.status = p_enabled
+                       host.state = p_up AND NOT host.is_lost AND host.status = p_enabled
                            AND host.maintenance = ANY(p_harmless)
                            AND coalesce(host.conditions->>'Ready', 'True') = 'True',
                        room.effective_memory_bytes, room.effective_vcpus,

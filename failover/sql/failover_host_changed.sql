@@ -11,13 +11,13 @@ END
 $$;
 
 CREATE OR REPLACE TRIGGER hosts_host_failover_change
-    AFTER UPDATE OF state, status, maintenance, conditions, zone, traits, custom_traits,
+    AFTER UPDATE OF state, is_lost, status, maintenance, conditions, zone, traits, custom_traits,
         aggregate_uuids, allowed_projects, effective_memory_bytes, effective_vcpus ON hosts_host
     FOR EACH ROW
-    WHEN ((OLD.state, OLD.status, OLD.maintenance, OLD.conditions, OLD.zone, OLD.traits,
+    WHEN ((OLD.state, OLD.is_lost, OLD.status, OLD.maintenance, OLD.conditions, OLD.zone, OLD.traits,
         OLD.custom_traits, OLD.aggregate_uuids, OLD.allowed_projects,
         OLD.effective_memory_bytes, OLD.effective_vcpus) IS DISTINCT FROM (NEW.state,
-        NEW.status, NEW.maintenance, NEW.conditions, NEW.zone, NEW.traits, NEW.custom_traits,
+        NEW.is_lost, NEW.status, NEW.maintenance, NEW.conditions, NEW.zone, NEW.traits, NEW.custom_traits,
         NEW.aggregate_uuids, NEW.allowed_projects, NEW.effective_memory_bytes,
         NEW.effective_vcpus))
     EXECUTE FUNCTION failover_host_changed();

@@ -1,7 +1,7 @@
 SELECT DISTINCT host.zone
   FROM hosts_host AS host
   JOIN hosts_instance AS vm ON vm.host_id = host.id
- WHERE host.state = 'down' AND host.zone <> ''
+ WHERE host.is_lost AND host.zone <> ''
    AND EXISTS (SELECT FROM capacity_reservationallocation AS member
                 WHERE member.vm_uuid = vm.openstack_id AND member.vm_host_id = host.id)
    AND NOT EXISTS (SELECT FROM failover_evacuationmove AS move
@@ -14,5 +14,5 @@ SELECT plan.zone
   FROM failover_evacuationplan AS plan
   JOIN failover_evacuationmove AS move ON move.plan_id = plan.id AND move.state = 'planned'
   JOIN hosts_host AS host ON host.id = move.target_host_id
- WHERE plan.state = 'open' AND host.state = 'down'
+ WHERE plan.state = 'open' AND host.is_lost
  ORDER BY 1

@@ -1,7 +1,7 @@
 """Heartbeats, the sweep of leases, fencing (spec hosts, D.3, D.9).
 
-Locks: a lease, then its agent, then its workloads. A heartbeat of an agent that is up writes one
-row.
+Locks: a lease, then its agent, then its workloads, then its host. A heartbeat of an agent that is
+up writes one row.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 from django.conf import settings
 from django.db import transaction
+from django.db.models.functions import Now
 
 from core.prepared import fetch_prepared
 from hosts.agents.errors import AgentConflict, NoAgent
@@ -31,6 +32,7 @@ from hosts.domain.liveness import (
     is_believable,
 )
 from hosts.domain.readiness import Readiness, host_readiness
+from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
@@ -242,6 +244,7 @@ def _renew_locked(agent: HostAgent, heard: Heartbeat, request_id: str) -> Livene
     row.uptime_seconds, row.outbox_depth = heard.uptime_seconds, heard.outbox_depth
     row.save()
     if after.liveness != before.liveness:
+        _end_fence(now_known.host_name)
         change = _change(now_known.host_name, before.liveness, after.liveness, "a heartbeat")
         actor = Actor(name=f"host:{now_known.host_name}")
         record_changes([change], actor=actor, request_id=request_id)
@@ -284,7 +287,8 @@ def _is_silence_believed() -> bool:
 def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
     """End an agent's epoch at once, whether it is heard or not; return the new epoch.
 
-    It is heard again when it dropped what the old epoch told it.
+    It is heard again when it dropped what the old epoch told it. Until then its host is lost: who
+    fences says that nothing runs there any more, which silence alone does not.
 
     Raises:
         InvalidInput: There is no reason.
@@ -307,6 +311,7 @@ def fence(host_name: str, *, actor: Actor, request_id: str, reason: str) -> int:
         agent.fence_epoch += 1
         agent.save(update_fields=["fence_epoch"])
         _lose([agent.pk])
+        Host.objects.filter(name=host_name).update(fenced_since=Now())
         change = _change(host_name, before, Liveness.DOWN, reason, epoch=agent.fence_epoch)
         record_changes([change], actor=actor, request_id=request_id)
     return agent.fence_epoch
@@ -318,6 +323,11 @@ def forget_lease(agent_pk: int) -> None:
     if row is not None:
         fresh = HostLease(agent_id=agent_pk, liveness_since=database_now())
         fresh.save(force_update=True)
+        _end_fence(row.agent.host_name)
+
+
+def _end_fence(host_name: str) -> None:
+    Host.objects.filter(name=host_name, fenced_since__isnull=False).update(fenced_since=None)
 
 
 def _lose(agent_ids: list[int]) -> None:

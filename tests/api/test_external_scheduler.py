@@ -17,6 +17,7 @@ from tests.api.scheduler_client import (
     recorded_request,
 )
 from tests.factories import make_allocation, make_host, make_hosts, make_reservation, make_vm
+from tests.hosts.agents.agents import fence_host
 
 pytestmark = pytest.mark.django_db
 recorded_in_rows = pytest.mark.django_db(transaction=True)  # decisions are written on commit
@@ -220,9 +221,12 @@ def test_the_host_of_a_vms_failover_slot_stays_first_in_an_evacuation(nova: Nova
         pytest.param(None, "up", ("create", "no host carries the VM"), id="not known"),
         pytest.param("", "up", ("resize", "it is of flavor other on h9"), id="other flavor"),
         pytest.param(
-            "same", "up", ("live_migration", "it is on h9, which is not down"), id="same flavor"
+            "same", "up", ("live_migration", "it is on h9, which is not lost"), id="same flavor"
         ),
-        pytest.param("same", "down", ("evacuate", "its host h9 is down"), id="host down"),
+        pytest.param("same", "down", ("evacuate", "its host h9 is down or fenced"), id="host down"),
+        pytest.param(
+            "same", "fenced", ("evacuate", "its host h9 is down or fenced"), id="host fenced"
+        ),
     ],
 )
 def test_the_intent_is_inferred_where_nobody_tells_it(
@@ -231,7 +235,9 @@ def test_the_intent_is_inferred_where_nobody_tells_it(
     make_hosts(3)
     asked = nova.template["spec"][DATA]["flavor"][DATA]["name"]
     if flavor is not None:
-        home = make_host("h9", state=state)
+        home = make_host("h9", state="down" if state == "down" else "up")
+        if state == "fenced":
+            fence_host("h9")
         make_vm(host=home, openstack_id=VM_UUID, flavor_name=asked if flavor else "other")
     assert nova.hosts()
     decision = SchedulingDecision.objects.get()

@@ -35,6 +35,7 @@ from scheduling.resources import GIB
 from tests.api.scheduler_client import NovaClient
 from tests.factories import make_flavor, make_project
 from tests.failover.drill_rows import ZoneRows, make_zone
+from tests.hosts.agents.agents import fence_host
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACTOR = Actor(name="test")
@@ -116,6 +117,47 @@ def test_nothing_is_planned_while_hosts_live() -> None:
 
     assert not EvacuationPlan.objects.exists()
     assert set(states().values()) == {"active"}
+
+
+def test_a_fenced_host_is_planned_for_like_a_dead_one() -> None:
+    rows = make_zone(S3)
+    fence_host("h1")
+    fence_host("h3")
+
+    assert zones_to_plan() == ["az-a"]
+    plan()
+
+    assert moves(rows) == {"a": (MoveState.PLANNED, "rB")}
+    later = timezone.now() + DAY
+    assert settle(later) == {}, "its list calls it up, but it is fenced still"
+    Host.objects.update(fenced_since=None)
+    assert settle(later) == {"dropped": 1}
+    assert states() == dict.fromkeys(("rA", "rB", "rC"), "active")
+
+
+def test_the_target_of_a_move_that_is_fenced_takes_no_vm() -> None:
+    rows = make_zone(S3)
+    fail(rows, "1")
+    plan()
+    assert moves(rows) == {"a": (MoveState.PLANNED, "rA")}
+
+    fence_host("h3")
+
+    assert zones_to_plan() == ["az-a"]
+    assert start_move(rows.uuid("a"), now=timezone.now()) == ""
+    plan_evacuation("az-a", actor=ACTOR, request_id="test", now=timezone.now())
+    assert moves(rows) == {"a": (MoveState.PLANNED, "rB")}
+
+
+def test_reservations_on_a_fenced_host_are_looked_at_anew() -> None:
+    make_zone(S3)
+    later = timezone.now() + DAY
+    FailoverReservation.objects.update(next_validation_at=later)
+
+    fence_host("h3")
+
+    due = FailoverReservation.objects.filter(next_validation_at__lt=later)
+    assert [row.name for row in due] == ["rA"]
 
 
 def test_zone_is_planned_once() -> None:

@@ -10,9 +10,8 @@ from django.utils import timezone
 
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
-from hosts.agents.leases import fence
+from hosts.agents.models import HostLease
 from hosts.models import Host
-from journal.actors import Actor
 from placement.tasks import reconcile_hosts
 from tests.factories import (
     make_host,
@@ -20,7 +19,7 @@ from tests.factories import (
     make_vm,
 )
 from tests.failover.drill_rows import make_failover_slot
-from tests.hosts.agents.agents import enrolled
+from tests.hosts.agents.agents import enrolled, fence_host
 from tests.placement.claim_cloud import (
     GIB,
     LARGE,
@@ -152,8 +151,7 @@ def dies(host: Host) -> None:
 
 
 def is_fenced(host: Host) -> None:
-    enrolled(host.name)
-    fence(host.name, actor=Actor(name="ann"), request_id="r", reason="its disk fails")
+    fence_host(host.name)
 
 
 def covered(cloud: Cloud) -> tuple[str, Reservation]:
@@ -192,3 +190,12 @@ def test_a_vm_that_comes_alone_is_evacuated_where_its_host_is_down_or_fenced(
     lose(cloud.free)
     assert cloud.claim(vm, target, project=STRANGER, generation=1) == 204
     assert not Reservation.objects.filter(pk=spare.pk).exists()
+
+
+def test_silence_of_an_agent_makes_no_move_an_evacuation(cloud: Cloud) -> None:
+    vm, spare = covered(cloud)
+    enrolled(cloud.free.name)
+    HostLease.objects.update(liveness="down")
+    target = Host.objects.get(name="target")
+    assert cloud.claim(vm, target, project=STRANGER, generation=1) == 409
+    assert Reservation.objects.filter(pk=spare.pk).exists()

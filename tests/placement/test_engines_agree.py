@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
@@ -20,6 +21,7 @@ from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table, reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation
+from hosts.agents.models import HostLease
 from hosts.models import Host
 from placement.selectors.snapshot import reset_snapshot
 from placement.tasks import reconcile_hosts
@@ -37,6 +39,7 @@ from tests.factories import (
     make_vm,
 )
 from tests.failover.drill_rows import make_failover_slot
+from tests.hosts.agents.agents import enrolled, fence_host
 from tests.ledger import KINDS
 from tests.placement.client import PlacementClient, placement_settings, uuid
 
@@ -295,6 +298,64 @@ def test_engines_differ_by_what_slots_and_vms_in_flight_block_together(
             transaction.savepoint_rollback(attempt)
             room = free[host.pk] + shared.get(host.pk, ZERO)
             assert (answer.status == 204) is asked.fits_into(room), answer.content
+
+
+@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    covered=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=3),
+    home_is=st.sampled_from(["up", "down", "fenced", "silent"]),
+)
+def test_both_know_which_host_of_a_vm_is_lost(
+    placement: PlacementClient, covered: list[tuple[int, bool]], home_is: str
+) -> None:
+    """Places that failover holds for a VM are its own where its host is lost, and only there."""
+    with as_in_a_test_case():
+        rooms = [Room([], free, free) for free, _ in covered]
+        home, *others = make_hosts(placement, [Room([], 8, 8), *rooms])
+        vm, size = uuid(), {"MEMORY_MB": 4096, "VCPU": 4}
+        assert placement.allocate(vm, {home.openstack_id: size}, project_id="owner").status == 204
+        row = make_vm(
+            host=home,
+            openstack_id=vm,
+            flavor_name="large",
+            memory_gib=4,
+            vcpus=4,
+            project_id="owner",
+        )
+        places = [host for host, (_, is_held) in zip(others, covered, strict=True) if is_held]
+        for host in places:
+            Host.objects.filter(pk=host.pk).update(
+                effective_memory_bytes=F("effective_memory_bytes") + 4 * GIB,
+                effective_vcpus=F("effective_vcpus") + 4,
+            )
+            spare = make_failover_slot(f"of {host.name}", host, [row], memory_gib=4)
+            Reservation.objects.filter(pk=spare.pk).update(vcpus=4, blocked_vcpus=4)
+        rebuild_host_capacity()
+        reconcile_hosts()
+        lose(home, home_is)
+        reset_host_table()
+        names = offered(vm, [home, *others], "large", "owner", holds_room=False)
+        is_lost = home_is in {"down", "fenced"}
+        assert (home.name in names) is not is_lost
+        for host, (free, is_held) in zip(others, covered, strict=True):
+            attempt = transaction.savepoint()
+            answer = placement.allocate(
+                vm, {host.openstack_id: size}, project_id="owner", generation=1
+            )
+            transaction.savepoint_rollback(attempt)
+            assert (answer.status == 204) is (host.name in names), answer.content
+            assert (host.name in names) is (free == 4 or (is_held and is_lost))
+
+
+def lose(host: Host, how: str) -> None:
+    """Let a host be up, down or fenced, or let its agent be silent for so long as to be down."""
+    if how == "down":
+        Host.objects.filter(pk=host.pk).update(state="down")
+    elif how == "fenced":
+        fence_host(host.name)
+    elif how == "silent":
+        enrolled(host.name)
+        HostLease.objects.update(liveness="down")
 
 
 def free_by_sums(room: HostCapacity) -> ResourceVector:

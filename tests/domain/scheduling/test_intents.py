@@ -48,8 +48,11 @@ def test_without_hint_there_is_no_intent(hints: dict[str, object] | None) -> Non
     assert intent_from_hints(hints) is None
 
 
+LOST = "its host h1 is down or fenced"
+
+
 def placed(flavor: str, *, down: bool) -> PlacedVM:
-    return PlacedVM(flavor_name=flavor, host_name="h1", is_host_down=down)
+    return PlacedVM(flavor_name=flavor, host_name="h1", is_host_lost=down)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +60,16 @@ def placed(flavor: str, *, down: bool) -> PlacedVM:
     [
         pytest.param(None, Intent.CREATE, "no host carries the VM", id="on no host"),
         pytest.param(
-            placed("m1", down=True), Intent.EVACUATE, "its host h1 is down", id="host down"
+            placed("m1", down=True),
+            Intent.EVACUATE,
+            LOST,
+            id="host down",
         ),
         pytest.param(
-            placed("m2", down=True), Intent.EVACUATE, "its host h1 is down", id="down, other flavor"
+            placed("m2", down=True),
+            Intent.EVACUATE,
+            LOST,
+            id="down, other flavor",
         ),
         pytest.param(
             placed("m2", down=False), Intent.RESIZE, "it is of flavor m2 on h1", id="other flavor"
@@ -68,7 +77,7 @@ def placed(flavor: str, *, down: bool) -> PlacedVM:
         pytest.param(
             placed("m1", down=False),
             Intent.LIVE_MIGRATION,
-            "it is on h1, which is not down",
+            "it is on h1, which is not lost",
             id="same flavor",
         ),
     ],

@@ -17,6 +17,7 @@ from headroom_host_agent.provision.signing.v2 import SignedRequest, enrolment_by
 from headroom_host_agent.server.identity import Identity, new_identity
 
 from hosts.agents.enrolment import create_token
+from hosts.agents.leases import fence
 from journal.actors import Actor
 
 POOL = {"page_size_bytes": 1 << 30, "total": 4, "free": 4, "bytes": 4 << 30}
@@ -51,6 +52,12 @@ def enrolled(name: str = "h1") -> Identity:
     return replace(
         identity, host_id=told["host_id"], kid=told["kid"], fence_epoch=told["fence_epoch"]
     )
+
+
+def fence_host(name: str) -> None:
+    """Fence a host, of which an agent enrolled for it."""
+    enrolled(name)
+    fence(name, actor=Actor(name="ann"), request_id="r", reason="its disk fails")
 
 
 def report(**changes: Any) -> dict[str, Any]:

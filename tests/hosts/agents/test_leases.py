@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models import F
+from django.db.models.functions import Now
 from django.http import HttpResponse
 from headroom_host_agent.server.identity import Identity
 from hypothesis import HealthCheck, given, settings
@@ -19,8 +21,10 @@ from hypothesis import strategies as st
 
 from hosts.agents.leases import fence, sweep
 from hosts.agents.models import HostAgent, HostKey, HostLease, KeyState
+from hosts.agents.modes import decommission
 from hosts.agents.server_keys import rotate_server_key, told_keys
 from hosts.domain.liveness import AgentLease, Liveness, Periods, after_silence
+from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
@@ -219,6 +223,46 @@ def test_an_operator_fences_a_host_that_is_heard() -> None:
         call_command("host_agent", "fence", "h9", "--reason", "x")
     with pytest.raises(InvalidInput):
         fence("h1", actor=ANN, request_id="r", reason=" ")
+
+
+def lost(name: str = "h1") -> tuple[bool, bool]:
+    """Return whether evacuations go from a host, and whether it takes VMs."""
+    host = Host.objects.get(name=name)
+    return host.is_lost, host.is_ready
+
+
+@pytest.mark.django_db
+def test_a_fenced_host_is_lost_until_its_agent_is_heard_again() -> None:
+    identity = up()
+    assert lost() == (False, True)
+    fence("h1", actor=ANN, request_id="r", reason="x")
+    assert lost() == (True, False)
+    assert code_of(beat(identity)) == (409, "stale_epoch")
+    assert lost() == (True, False)
+    identity = replace(identity, fence_epoch=2)
+    assert beat(identity, resynced=False).status_code == 200
+    assert lost() == (True, False), "what the old epoch told it may be there still"
+    assert beat(identity).status_code == 200
+    assert lost() == (False, True)
+
+
+@pytest.mark.django_db
+def test_a_silent_host_is_not_lost() -> None:
+    for number in range(5):
+        up(f"h{number}")
+    HostLease.objects.exclude(agent__host_name="h1").update(expires_at=Now() + PERIODS.lease * 99)
+    for seconds in (31, 90):
+        pass_time(seconds)
+        swept()
+    assert (liveness(), lost()) == ("down", (False, True))
+
+
+@pytest.mark.django_db
+def test_a_fenced_host_whose_agent_is_decommissioned_is_what_the_cloud_says() -> None:
+    up()
+    fence("h1", actor=ANN, request_id="r", reason="x")
+    decommission("h1", actor=ANN, request_id="r", reason="x")
+    assert lost() == (False, True)
 
 
 @pytest.mark.django_db
