@@ -35,7 +35,7 @@ from commitments.services.intake import (
     take_in_commitments,
 )
 from commitments.services.repair import count_due_commitments, repair_due_commitments
-from commitments.services.verification import verify_slots, zones_with_slots
+from commitments.services.verification import verify_slots, zones_to_verify
 from commitments.services.vm_list import accept_vm_lists, discount_gone_vms
 from hosts.models import Domain, Project
 from hosts.region.node import ID_MAX, INT64_MAX, UINT64_MAX, Json, Node, plain_json
@@ -404,7 +404,7 @@ def _verify_slots(run: ImportRun) -> None:
     if not run.options.place or run.is_still:
         return
     # At every slot, after files: whether their lists are believed is to be known here.
-    run.progress.step_sized(len(zones_with_slots()))
+    run.progress.step_sized(len(zones_to_verify()))
     report = verify_slots(
         actor=run.actor,
         request_id=run.request_id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from capacity.ledger.slot_request import COMMITMENT_PREFIX
 from commitments.domain.statuses import ResourceType
 
 RESOURCE_PREFIX = "hw_version_"
@@ -67,15 +66,6 @@ def flavor_group_and_type_from_resource(resource_name: str) -> tuple[str, Resour
 def is_commitment_uuid(text: str) -> bool:
     """Return whether a text has the form of a commitment uuid."""
     return _COMMITMENT_UUID.fullmatch(text) is not None
-
-
-def commitment_uuid_from_slot_name(name: str) -> str:
-    """Return the commitment uuid in a slot name; a name without slot number is taken whole.
-
-    Source: spec commitments, 5.4, 5.5.
-    """
-    rest = name.removeprefix(COMMITMENT_PREFIX)
-    return rest.rpartition("-")[0] or rest
 
 
 def _group_between(resource_name: str, suffix: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,7 +9,6 @@ from capacity.groups.units import MAX_LEDGER_AMOUNT, UnitError, declared_units_t
 from capacity.ledger.slot_request import slot_name_prefix
 from commitments.domain.changeset import CommitmentChange
 from commitments.domain.names import (
-    commitment_uuid_from_slot_name,
     flavor_group_and_type_from_resource,
     is_commitment_uuid,
 )
@@ -278,85 +276,6 @@ def from_committed_resource(record: CommitmentRecord) -> CommitmentState:
         start_time=record.start_time,
         end_time=record.end_time,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotRecord:
-    """A reservation read from outside, known by its name.
-
-    Attributes:
-        name: ``commitment-<uuid>-<number>``.
-        is_committed: Whether it is held for a commitment.
-        project_id: Project it is held for.
-        domain_id: Domain of the project.
-        flavor_group_name: Flavor group.
-        zone: Availability zone.
-        memory_bytes: Its memory in bytes.
-        start_time: When it takes effect.
-        end_time: When it ends; None for never.
-    """
-
-    name: str
-    is_committed: bool
-    project_id: str
-    domain_id: str
-    flavor_group_name: str
-    zone: str
-    memory_bytes: int
-    start_time: datetime | None = None
-    end_time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateFromSlots:
-    """A commitment put together from its slots.
-
-    Attributes:
-        state: The commitment; status unknown, amount is the sum of the counted slots.
-        other_group_names: Names of the slots left out because their flavor group differs.
-    """
-
-    state: CommitmentState
-    other_group_names: tuple[str, ...]
-
-
-def from_reservations(slots: Sequence[SlotRecord]) -> StateFromSlots:
-    """Put a commitment together from its slots; the first slot gives the identity.
-
-    Raises:
-        CommitmentFormatError: No slot, a reservation of another kind, or two commitments.
-
-    Source: spec commitments, 5.4.
-    """
-    if not slots:
-        raise CommitmentFormatError("no reservations to convert")
-    first = slots[0]
-    commitment_uuid = commitment_uuid_from_slot_name(first.name)
-    memory_bytes = 0
-    other_group_names = []
-    for slot in slots:
-        if not slot.is_committed:
-            raise CommitmentFormatError(f"reservation {slot.name} is not held for a commitment")
-        if commitment_uuid_from_slot_name(slot.name) != commitment_uuid:
-            raise CommitmentFormatError(
-                f"reservation {slot.name} does not belong to commitment {commitment_uuid}"
-            )
-        if slot.flavor_group_name == first.flavor_group_name:
-            memory_bytes += slot.memory_bytes
-        else:
-            other_group_names.append(slot.name)
-    state = CommitmentState(
-        commitment_uuid=commitment_uuid,
-        project_id=first.project_id,
-        domain_id=first.domain_id,
-        flavor_group_name=first.flavor_group_name,
-        zone=first.zone,
-        resource_type=ResourceType.MEMORY,
-        requested_amount=memory_bytes,
-        start_time=first.start_time,
-        end_time=first.end_time,
-    )
-    return StateFromSlots(state=state, other_group_names=tuple(other_group_names))
 
 
 def _check_uuid(uuid: str) -> None:

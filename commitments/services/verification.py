@@ -113,7 +113,7 @@ def verify_slots(
     skipped: list[str] = []
     refused: dict[str, str] = {}
     nudged = 0
-    for zone in sorted(zones_with_slots() if zones is None else zones):
+    for zone in sorted(zones_to_verify() if zones is None else zones):
         try:
             done = _verify_zone(zone, run)
         except (Busy, _ZoneTaken) as busy:
@@ -134,7 +134,7 @@ def verify_slots(
     )
 
 
-def zones_with_slots() -> set[str]:
+def zones_to_verify() -> set[str]:
     """Return the zones of hosts, and those that were looked at before."""
     of_hosts = Host.objects.exclude(zone="").order_by("zone").values_list("zone", flat=True)
     return {*of_hosts.distinct(), *SlotCheck.objects.values_list("zone", flat=True)}

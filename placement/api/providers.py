@@ -29,7 +29,7 @@ from placement.domain.querystring import (
 )
 from placement.selectors.providers import (
     ProviderQuery,
-    ProviderRow,
+    ShownProvider,
     get_provider,
     list_kept_providers,
     list_providers,
@@ -131,12 +131,12 @@ class ProviderView(PlacementView):
         )
         return self._show(provider)
 
-    def _show(self, provider: ProviderRow) -> HttpResponse:
+    def _show(self, provider: ShownProvider) -> HttpResponse:
         payload = provider_payload(provider, self.prefix, self.version)
         return self.answer(payload, modified_at=provider.modified_at)
 
 
-def provider_payload(provider: ProviderRow, prefix: str, minor: int) -> dict[str, object]:
+def provider_payload(provider: ShownProvider, prefix: str, minor: int) -> dict[str, object]:
     """Return a provider as answers of a version show it."""
     payload: dict[str, object] = {
         "uuid": provider.uuid,

@@ -16,8 +16,6 @@ from placement.domain.microversion import MAJOR, MAX_MINOR, MIN_MINOR, VERSION
 
 Document = dict[str, Any]  # Any: decoded JSON
 
-LIST_FORM_BEFORE: Final = 12
-
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:

@@ -51,7 +51,7 @@ NO_AGGREGATES = AggregateFilter()
 NO_TRAITS = TraitFilter()
 
 
-class ProviderRow(NamedTuple):
+class ShownProvider(NamedTuple):
     """A provider as answers show it."""
 
     uuid: str
@@ -93,7 +93,7 @@ def missing_provider(uuid: str) -> NotFound:
     return NotFound(f"No resource provider with uuid {uuid} found")
 
 
-def get_provider(uuid: str) -> ProviderRow:
+def get_provider(uuid: str) -> ShownProvider:
     """Return one provider.
 
     Args:
@@ -105,10 +105,10 @@ def get_provider(uuid: str) -> ProviderRow:
     rows = fetch_prepared(ONE_PROVIDER, [uuid]) if is_canonical(uuid) else []
     if not rows:
         raise missing_provider(uuid)
-    return ProviderRow(*rows[0])
+    return ShownProvider(*rows[0])
 
 
-def list_providers(query: ProviderQuery) -> list[ProviderRow]:
+def list_providers(query: ProviderQuery) -> list[ShownProvider]:
     """Return the providers that pass every filter, in order of creation.
 
     Raises:
@@ -119,7 +119,7 @@ def list_providers(query: ProviderQuery) -> list[ProviderRow]:
     conditions, parameters = _conditions(query)
     where = " AND ".join([IS_OWNED, *conditions])
     sql = f"{COLUMNS} WHERE {where} ORDER BY p.id"
-    return [ProviderRow(*row) for row in fetch(sql, parameters)]
+    return [ShownProvider(*row) for row in fetch(sql, parameters)]
 
 
 def list_kept_providers(query: ProviderQuery, form: ProviderForm) -> ListedProviders | None:

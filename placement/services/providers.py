@@ -19,7 +19,7 @@ from placement.domain.errors import (
     Conflict,
     NotFound,
 )
-from placement.selectors.providers import ProviderRow, get_provider, is_canonical
+from placement.selectors.providers import ShownProvider, get_provider, is_canonical
 from placement.services.locking import LockedProvider, lock_provider, log_changes
 
 #: Parent and root links change under this lock only, so that two moves cannot form a loop.
@@ -75,7 +75,7 @@ class Keep:
 KEEP: Final = Keep()
 
 
-def create_provider(*, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderRow:
+def create_provider(*, name: str, uuid: str | None, parent_uuid: str | None) -> ShownProvider:
     """Create a provider without inventory.
 
     Args:
@@ -108,7 +108,7 @@ def create_provider(*, name: str, uuid: str | None, parent_uuid: str | None) -> 
 
 def update_provider(
     uuid: str, *, name: str, parent_uuid: str | Keep | None, minor: int
-) -> ProviderRow:
+) -> ShownProvider:
     """Rename a provider, or move it with its subtree to another parent.
 
     Args:

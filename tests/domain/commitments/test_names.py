@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.ledger.slot_request import slot_name, slot_name_prefix
 from commitments.domain.names import (
     InvalidResourceName,
-    commitment_uuid_from_slot_name,
     flavor_group_and_type_from_resource,
     flavor_group_from_resource,
     is_commitment_uuid,
@@ -102,25 +100,3 @@ def test_any_group_survives_the_typed_round_trip(group: str) -> None:
 )
 def test_commitment_uuids_are_checked_by_pattern(text: str, is_valid: bool) -> None:
     assert is_commitment_uuid(text) == is_valid
-
-
-@pytest.mark.parametrize(
-    ("name", "uuid"),
-    [
-        (
-            "commitment-550e8400-e29b-41d4-a716-446655440000-5",
-            "550e8400-e29b-41d4-a716-446655440000",
-        ),
-        ("commitment-abc123", "abc123"),
-        ("commitment-abc123-0", "abc123"),
-    ],
-)
-def test_the_commitment_uuid_is_read_from_a_slot_name(name: str, uuid: str) -> None:
-    assert commitment_uuid_from_slot_name(name) == uuid
-
-
-@given(st.from_regex("[a-zA-Z0-9-]{6,40}", fullmatch=True), st.integers(0, 10**6))
-def test_a_slot_name_gives_back_its_commitment_and_number(uuid: str, index: int) -> None:
-    name = slot_name(slot_name_prefix(uuid), index)
-
-    assert commitment_uuid_from_slot_name(name) == uuid

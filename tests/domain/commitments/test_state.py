@@ -12,11 +12,9 @@ from commitments.domain.state import (
     CommitmentRecord,
     CommitmentState,
     LimesCommitment,
-    SlotRecord,
     from_change_commitment_target_state,
     from_commitment,
     from_committed_resource,
-    from_reservations,
     is_active,
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
@@ -258,55 +256,3 @@ def test_a_stored_cores_commitment_converts_to_cores() -> None:
 def test_a_malformed_stored_commitment_is_an_error(changes: dict[str, str], message: str) -> None:
     with pytest.raises(CommitmentFormatError, match=message):
         from_committed_resource(replace(RECORD, **changes))  # type: ignore[arg-type]
-
-
-def slot(name: str, gib: int, *, group: str = "hana_1", is_committed: bool = True) -> SlotRecord:
-    return SlotRecord(
-        name=name,
-        is_committed=is_committed,
-        project_id="p",
-        domain_id="d",
-        flavor_group_name=group,
-        zone="az-a",
-        memory_bytes=gib * GIB,
-        start_time=PAST,
-    )
-
-
-@pytest.mark.parametrize(
-    ("second_group", "gib", "left_out"),
-    [
-        pytest.param("hana_1", 24, (), id="same group"),
-        pytest.param("other", 8, ("commitment-abc123-1",), id="other group"),
-    ],
-)
-def test_slots_of_one_commitment_add_up(
-    second_group: str, gib: int, left_out: tuple[str, ...]
-) -> None:
-    found = from_reservations(
-        [slot("commitment-abc123-0", 8), slot("commitment-abc123-1", 16, group=second_group)]
-    )
-
-    assert found.state.commitment_uuid == "abc123"
-    assert found.state.requested_amount == gib * GIB
-    assert found.state.start_time == PAST
-    assert found.other_group_names == left_out
-
-
-@pytest.mark.parametrize(
-    "slots",
-    [
-        pytest.param([], id="empty"),
-        pytest.param([slot("failover-1", 8, is_committed=False)], id="failover"),
-        pytest.param(
-            [slot("commitment-abc123-0", 8), slot("failover-1", 8, is_committed=False)],
-            id="failover second",
-        ),
-        pytest.param(
-            [slot("commitment-abc123-0", 8), slot("commitment-xyz789-0", 8)], id="two commitments"
-        ),
-    ],
-)
-def test_slots_that_are_not_one_commitment_are_an_error(slots: list[SlotRecord]) -> None:
-    with pytest.raises(CommitmentFormatError):
-        from_reservations(slots)
