@@ -265,53 +265,13 @@ BEGIN
                 v_slots);
         END LOOP;
 
-        -- What the slots block now (capacity.ledger.rooms.WANTED_BLOCKS, in the same words).
         IF cardinality(v_own) > 0 THEN
             SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
               FROM capacity_reservationallocation AS vm
              WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
                AND vm.reservation_id = ANY(v_slots);
         END IF;
-        FOR v_block IN WITH wanted AS (SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
-       held.blocked_memory_bytes, held.blocked_vcpus,
-       CASE WHEN held.target_host_id IS NULL THEN 0
-            WHEN held.kind <> 'committed' THEN held.memory_bytes
-            ELSE greatest(held.memory_bytes - vms.seen_memory_bytes, vms.due_memory_bytes)
-        END AS wanted_memory_bytes,
-       CASE WHEN held.target_host_id IS NULL THEN 0
-            WHEN held.kind <> 'committed' THEN held.vcpus
-            ELSE greatest(held.vcpus - vms.seen_vcpus, vms.due_vcpus)
-        END AS wanted_vcpus
-  FROM capacity_reservation AS held
- CROSS JOIN LATERAL (
-       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_seen), 0)::bigint
-                  AS seen_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_seen), 0)::bigint AS seen_vcpus,
-              coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_due), 0)::bigint
-                  AS due_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_due), 0)::bigint AS due_vcpus
-         FROM (SELECT vm.memory_bytes, vm.vcpus, vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id AS is_seen, 
-vm.state = 'expected' AND NOT (
-    EXISTS (SELECT FROM capacity_reservation AS flight
-             WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-               AND flight.target_host_id = held.target_host_id)
-    AND (held.confirmed_host_id IS NULL OR held.confirmed_host_id = held.target_host_id
-         OR EXISTS (SELECT FROM capacity_reservation AS flight
-                     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-                       AND flight.target_host_id = held.confirmed_host_id)))
- AS is_due
-                 FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
-               OFFSET 0) AS vm
-       ) AS vms
-         WHERE held.id = ANY(v_touched))
-            UPDATE capacity_reservation AS held
-               SET blocked_memory_bytes = wanted.wanted_memory_bytes,
-                   blocked_vcpus = wanted.wanted_vcpus
-              FROM wanted
-             WHERE held.id = wanted.id
-               AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
-                   IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
-            RETURNING wanted.*
+        FOR v_block IN SELECT * FROM capacity_block_slots(v_touched)
         LOOP
             FOREACH v_host IN ARRAY ARRAY[v_block.target_host_id,
                 nullif(v_block.confirmed_host_id, v_block.target_host_id)]
@@ -321,16 +281,14 @@ vm.state = 'expected' AND NOT (
                 IF v_place IS NULL THEN  -- it came there after the first look
                     UPDATE capacity_hostcapacity AS room
                        SET committed_memory_bytes = room.committed_memory_bytes
-                               + v_block.wanted_memory_bytes - v_block.blocked_memory_bytes,
-                           committed_vcpus = room.committed_vcpus
-                               + v_block.wanted_vcpus - v_block.blocked_vcpus
+                               + v_block.memory_bytes,
+                           committed_vcpus = room.committed_vcpus + v_block.vcpus
                      WHERE room.host_id = v_host;
                     CONTINUE;
                 END IF;
-                v_committed_memory_bytes[v_place] := v_committed_memory_bytes[v_place]
-                    + v_block.wanted_memory_bytes - v_block.blocked_memory_bytes;
-                v_committed_vcpus[v_place] := v_committed_vcpus[v_place]
-                    + v_block.wanted_vcpus - v_block.blocked_vcpus;
+                v_committed_memory_bytes[v_place] :=
+                    v_committed_memory_bytes[v_place] + v_block.memory_bytes;
+                v_committed_vcpus[v_place] := v_committed_vcpus[v_place] + v_block.vcpus;
             END LOOP;
         END LOOP;
     END IF;

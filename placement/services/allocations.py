@@ -45,8 +45,13 @@ SELECT placement_replace_allocations(%s::uuid[], %s::text[], %s::text[], %s::tex
 """
 LOCK_CONSUMERS = "SELECT placement_lock_consumers(%s::uuid[], %s::text[], %s::text[], %s::text[])"
 DELETE = "SELECT placement_delete_allocations(%s::uuid, %s::int, %s, %s, %s)"
-#: After one of these, in its statement.
-SETTLED = ", placement_settled(%s::text[], %s::boolean)"
+#: What writes and settles in one statement: the same arguments, who is written, and whether held
+#: room is enforced.
+CLAIM = """
+SELECT placement_claim(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[], %s::int[],
+    %s::uuid[], %s::text[], %s::bigint[], %s, %s, %s, %s::text[], %s::boolean)
+"""
+DELETE_CLAIM = f"{DELETE}, placement_settled(%s::text[], %s::boolean)"
 
 UNKNOWN_PROVIDER: Final = "HRA01"
 UNKNOWN_CLASS: Final = "HRA02"
@@ -122,7 +127,7 @@ def replace_allocations(
     """
     parameters = replace_parameters(request, actor=actor, request_id=request_id)
     consumers = [consumer.uuid for consumer in request.consumers]
-    write = _Write(REPLACE, [*parameters, lock_timeout()], request, consumers)
+    write = _Write(REPLACE, CLAIM, [*parameters, lock_timeout()], request, consumers)
     observed_write(kind, lambda: _write(write))
 
 
@@ -161,7 +166,7 @@ def delete_allocations(
 
     def delete() -> bool:
         parameters = [consumer_uuid, generation, *history, lock_timeout()]
-        row = _write(_Write(DELETE, parameters, request, [consumer_uuid]))
+        row = _write(_Write(DELETE, DELETE_CLAIM, parameters, request, [consumer_uuid]))
         return bool(row and row[0])
 
     if not observed_write("delete", delete):
@@ -209,9 +214,10 @@ def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One call of a server-side function, and the consumers that it writes."""
+    """One call of a server-side function, the same with settling, and the consumers written."""
 
     sql: str
+    claim: str
     parameters: Sequence[Any]  # Any: SQL parameters
     request: AllocationRequest
     consumers: Sequence[str]
@@ -259,7 +265,7 @@ def _alone(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
     else:
         settled = [text_array(write.consumers), headroom().placement.enforce_held]
         try:
-            rows = fetch_prepared(f"{write.sql}{SETTLED}", [*write.parameters, *settled])
+            rows = fetch_prepared(write.claim, [*write.parameters, *settled])
         except Error as error:
             state = sqlstate_of(error)
             if state == HELD:

@@ -409,5 +409,5 @@ def test_a_claim_reads_no_slots_of_other_hosts_whatever_is_known_of_the_table(
 
 
 def test_the_function_blocks_by_the_one_rule() -> None:
-    text = (ROOT / "capacity" / "sql" / "capacity_settle_claims.sql").read_text()
+    text = (ROOT / "capacity" / "sql" / "capacity_block_slots.sql").read_text()
     assert " ".join(WANTED_BLOCKS.split()) in " ".join(text.split())
