@@ -320,6 +320,8 @@ def _host_ready(row: Host) -> Condition:
     reason, message = "Ready", ""
     if row.state != HostState.UP:
         reason = "Down" if row.state == HostState.DOWN else "StateUnknown"
+    elif row.fenced_since is not None:
+        reason = "Fenced"
     elif row.status != HostStatus.ENABLED:
         reason, message = "Disabled", row.disabled_reason
     elif row.maintenance not in {Maintenance.NONE, Maintenance.HA}:
