@@ -14,13 +14,18 @@ class CapacityConfig(AppConfig):
     def ready(self) -> None:
         """Register the sections of region files of this app, and what it tells at a scrape."""
         from capacity import checks, region_groups  # noqa: PLC0415 - models first
+        from capacity.agents.following import slots_of_host  # noqa: PLC0415 - models first
         from capacity.agents.nudges import slots_changed  # noqa: PLC0415 - models first
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.doctor import capacity_checks  # noqa: PLC0415 - models first
         from capacity.metrics import gauges, hosts, reservations  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
-        from hosts.agents.hooks import modes_changed, workloads_changed  # noqa: PLC0415 - models first
+        from hosts.agents.hooks import (  # noqa: PLC0415 - models first
+            modes_changed,
+            uses_of_host,
+            workloads_changed,
+        )
         from journal.metrics import at_scrape  # noqa: PLC0415 - apps first
         from journal.policy import register_rules  # noqa: PLC0415 - apps first
 
@@ -29,6 +34,7 @@ class CapacityConfig(AppConfig):
         region_groups.register()
         offers.append(capacity_checks)
         modes_changed.append(slots_changed)
+        uses_of_host.append(slots_of_host)
         workloads_changed.append(lambda _: slots_changed())
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"

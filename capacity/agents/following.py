@@ -16,7 +16,9 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
+from django.db.models import Q
 
+from capacity.models import Reservation, ReservationKind
 from hosts.agents.workload_models import Workload
 from hosts.agents.workloads import (
     Asked,
@@ -179,6 +181,12 @@ def _parameters(**more: object) -> dict[str, object]:
         "after": RETRY_AFTER,
         **more,
     }
+
+
+def slots_of_host(host_name: str) -> Mapping[str, int]:
+    """Return how many slots are held on a host."""
+    here = Q(target_host__name=host_name) | Q(confirmed_host__name=host_name)
+    return {"slots": Reservation.objects.filter(here, kind=ReservationKind.COMMITTED).count()}
 
 
 def slot_states(slot_ids: Iterable[int]) -> Mapping[int, Workload]:

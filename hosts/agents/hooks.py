@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from hosts.agents.workload_models import Workload
 
@@ -14,6 +14,18 @@ def tell_workloads_changed(rows: Iterable[Workload]) -> None:
     """Tell the floors above."""
     for told in workloads_changed:
         told(rows)
+
+
+#: Called with the name of a host; returns what higher floors have on it, by what it is, in words.
+uses_of_host: list[Callable[[str], Mapping[str, int]]] = []
+
+
+def count_uses(host_name: str) -> dict[str, int]:
+    """Return what the floors above have on a host, such as slots, by what it is; no zeros."""
+    found: dict[str, int] = {}
+    for told in uses_of_host:
+        found |= {what: count for what, count in told(host_name).items() if count}
+    return found
 
 
 #: Called when the mode of an agent changed.

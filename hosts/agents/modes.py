@@ -12,7 +12,7 @@ from django.db import transaction
 
 from core.prepared import fetch
 from hosts.agents.errors import AgentConflict, NoAgent
-from hosts.agents.hooks import tell_modes_changed
+from hosts.agents.hooks import count_uses, tell_modes_changed
 from hosts.agents.leases import forget_lease
 from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.resources import forget_resources
@@ -40,7 +40,7 @@ SELECT EXISTS (SELECT FROM hosts_hostagent WHERE mode = 'enforce' AND decommissi
 
 
 class AgentBusy(AgentConflict):
-    """The agent still makes something, or its host runs VMs."""
+    """The agent still makes something, or its host has VMs or slots."""
 
     code = "agent_in_use"
 
@@ -93,7 +93,7 @@ def decommission(
     Raises:
         InvalidInput: There is no reason.
         NoAgent: None of the host enrolled, or it was decommissioned.
-        AgentBusy: It has workloads or its host VMs, and ``is_forced`` is not set.
+        AgentBusy: It has workloads, its host VMs or slots, and ``is_forced`` is not set.
     """
     if not reason.strip():
         raise InvalidInput("a reason is needed", field="reason")
@@ -102,12 +102,10 @@ def decommission(
         agent = _locked(host_name)
         held = agent.workloads.exclude(state=WorkloadState.DELETED.value)
         vms = Instance.objects.filter(host__name=host_name).count()
-        if not is_forced and (held.exists() or vms):
-            raise AgentBusy(
-                f"the agent of {host_name} has {held.count()} workloads, its host {vms} VMs",
-                workloads=held.count(),
-                vms=vms,
-            )
+        uses = {"workloads": held.count(), "vms": vms, **count_uses(host_name)}
+        if not is_forced and any(uses.values()):
+            words = ", ".join(f"{what} {count}" for what, count in uses.items() if count)
+            raise AgentBusy(f"the agent or its host {host_name} has still: {words}", **uses)
         now = database_now()
         held.update(
             state=WorkloadState.DELETED.value,

@@ -108,7 +108,7 @@ def test_without_agents_nothing_is_refused_and_what_is_held_is_known_later() -> 
     HostResource.objects.filter(pk=tell_less.pk).update(effective_capacity=1)
     tell_less.refresh_from_db()
     assert (tell_less.available, tell_less.over_by) == (0, 3)
-    decommission("h1", actor=ANN, request_id="r", reason="sold")
+    decommission("h1", actor=ANN, request_id="r", reason="sold", is_forced=True)
     assert HostResource.objects.get(resource="gpu").source == "unknown"
     assert set(current_host_table().others_left.ravel().tolist()) == {2**62}
 

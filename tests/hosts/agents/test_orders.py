@@ -13,10 +13,12 @@ from django.test import Client
 from pydantic import SecretStr
 
 from hosts.agents.models import HostAgent
+from hosts.models import Host
 from journal.conf import AccessToken
 from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN, VIEWER
 from tests.docs.tour import ROOT
+from tests.factories import make_commitment, make_slot, make_vm
 from tests.hosts.agents.test_leases import beat, liveness, up
 from tests.hosts.agents.workloads import enforcing, make_workload, poll
 
@@ -132,6 +134,20 @@ def test_an_agent_that_has_something_is_not_decommissioned() -> None:
     make_workload()
     assert refusal(order("decommission", {"reason": "sold"})) == (409, "agent_in_use")
     assert HostAgent.objects.get().decommissioned_at is None
+
+
+@pytest.mark.parametrize("what", ["slots", "vms"])
+def test_an_agent_whose_host_has_something_is_not_decommissioned(what: str) -> None:
+    up()
+    host = Host.objects.get()
+    if what == "slots":
+        make_slot(make_commitment(), host)
+    else:
+        make_vm(host=host)
+    refused = order("decommission", {"reason": "sold"})
+    assert refusal(refused) == (409, "agent_in_use")
+    assert f"{what} 1" in json.loads(refused.content)["detail"]
+    assert order("decommission", {"reason": "sold", "force": True}).status_code == 202
 
 
 def test_one_reservation_is_removed_and_those_of_others_are_not() -> None:

@@ -1,11 +1,12 @@
-"""Each table and vector of spec hosts, part D, and the tests that hold them.
+"""Each table and vector of spec hosts, part D and C, and the tests that hold them.
 
-What no other test held stands here: the order of checks of a request (D.5), and periods that
-contradict each other (D.13).
+What no other test held stands here: the order of checks of a request (D.5), periods that
+contradict each other and the names of metrics (D.13).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from config.sections_agents import AgentSettings
 from hosts.agents.models import HostAgent, RequestNonce
+from tests.docs.tour import ROOT
 from tests.hosts.agents.agents import signed
 from tests.hosts.agents.test_enrolment import code_of
 from tests.hosts.agents.workloads import agent_named, enforcing
@@ -170,8 +172,45 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "hosts.agents.test_process_vms": ("test_what_an_agent_tells_of_vms_arms_the_brakes",),
     },
-    "D.13 settings": {
-        "hosts.agents.test_tables": ("test_periods_that_contradict_each_other_are_refused",),
+    "D.12 admission in the database": {
+        "capacity.test_slot_resources": (
+            "test_the_database_refuses_what_no_host_has_room_for_with_the_numbers",
+            "test_two_writers_never_hold_one_gpu_together",
+            "test_the_nightly_look_repairs_sums_and_slots_of_flavors_that_changed",
+        ),
+        "capacity.test_leaving_rooms": (
+            "test_room_of_a_slot_that_ended_is_held_until_the_agent_gave_it_back",
+            "test_gpus_and_rates_of_a_slot_that_ended_are_held_until_the_agent_gave_them_back",
+        ),
+    },
+    "D.13 settings, metrics": {
+        "hosts.agents.test_tables": (
+            "test_periods_that_contradict_each_other_are_refused",
+            "test_every_metric_of_the_table_is_told",
+        ),
+        "capacity.test_host_metrics": ("test_a_report_is_told_beside_what_reservations_hold",),
+    },
+    "C.1 maintenance, overcommit": {
+        "console.api.test_host_orders": (
+            "test_maintenance_becomes_what_the_table_allows",
+            "test_ratios_that_may_be_ordered",
+        ),
+    },
+    "C.3 readiness": {
+        "bridge.test_hypervisor_reading": ("test_readiness",),
+    },
+    "C.4 blocks": {
+        "domain.capacity.test_blocking": ("test_a_reservation_blocks_what_the_table_says",),
+    },
+    "C.5 overcommit rules": {
+        "bridge.test_owned_fields": (
+            "test_the_rules_of_the_specification",
+            "test_rules_that_mean_nothing_stop_the_start",
+        ),
+    },
+    "C.6 guard": {
+        "capacity.test_oversubscription": ("TestTimers", "TestVictims", "TestEviction"),
+        "domain.capacity.test_eviction": ("test_a_plan_is_the_best_of_all_plans",),
     },
 }
 
@@ -233,6 +272,26 @@ def test_of_several_faults_the_first_check_answers(first: int) -> None:
     assert agent_named("h2").report is None
     if first < WRITES_NOTHING:
         assert list(RequestNonce.objects.values()) == before
+
+
+#: Of D.13, as the page of metrics has them; one has the reference's name.
+METRICS: Final = (
+    "host_resource_capacity", "host_oversub_ratio", "host_disk_breakdown_bytes",
+    "host_image_storage_bytes", "host_gpu_slots", "host_gpu_profile_slots", "host_liveness",
+    "host_condition", "host_oversubscribed", "host_oversubscribed_evicted_reservations_total",
+    "host_reservations", "host_requests_rejected_total", "host_poll_waiters", "host_poll_seconds",
+    "host_reserved_drift_total", "host_stats_drift", "headroom_agent_job_seconds",
+    "headroom_agent_job_failures_total", "headroom_agent_outbox_depth",
+    "headroom_agent_outbox_oldest_seconds", "headroom_agent_clock_offset_seconds",
+    "headroom_agent_lease_remaining_seconds", "headroom_agent_cleanup_candidates",
+)  # fmt: skip
+
+
+def test_every_metric_of_the_table_is_told() -> None:
+    pages = [ROOT / "docs" / name for name in ("operations.md", "hosts.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    told = set(re.findall(r"`(?:P_)?(\w+)`", text))
+    assert [name for name in METRICS if name not in told] == []
 
 
 @pytest.mark.parametrize(
