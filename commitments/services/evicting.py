@@ -84,23 +84,19 @@ def evict_slots(
             )
     SLOTS_MOVED.labels(result="moved").inc(events[MOVED])
     found = _left(host, events[MOVED])
-    record_changes(
-        [
-            Change(
-                action="host_evicted",
-                object_type="host",
-                object_id=host_name,
-                after={
-                    "slots_moved": found.moved,
-                    "slots_left": found.without_place,
-                    "vms": found.vms,
-                },
-                reason=reason,
-            )
-        ],
-        actor=actor,
-        request_id=request_id,
+    change = Change(
+        action="host_evicted",
+        object_type="host",
+        object_id=host_name,
+        after={
+            "slots_moved": found.moved,
+            "slots_left": found.without_place,
+            "vms": found.vms,
+        },
+        reason=reason,
     )
+    with transaction.atomic():
+        record_changes([change], actor=actor, request_id=request_id)
     return found
 
 

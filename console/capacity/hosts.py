@@ -18,6 +18,7 @@ from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.failover.loss import loss_page
 from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
+from console.hosts.orders import ReasonForm, end_maintenance, evict_hosts, start_maintenance
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
 from core.text import NOTHING, count_text, gib_text, memory_text, percent_text, time_text
@@ -106,7 +107,13 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     search_fields = ("name", "service_host", "=openstack_id")
     search_help_text = "Name, service host, or whole OpenStack id"
     list_select_related = ("room",)
-    actions = (check_drain_action,)  # type: ignore[assignment]  # the one action of this page
+    actions = (  # type: ignore[assignment]  # those of this page
+        check_drain_action,
+        start_maintenance,
+        evict_hosts,
+        end_maintenance,
+    )
+    action_form = ReasonForm
     page_columns = (
         "name",
         "openstack_id",
@@ -148,6 +155,10 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "created_at",
         "updated_at",
     )
+
+    def has_order_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may take hosts out of service."""
+        return bool(request.user.has_perm("hosts.change_host"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
         """Read hosts with their number of VMs."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from capacity.agents.following import SLOT
 from capacity.models import Reservation
-from console.base import SystemOwnedAdmin, badge, column, link, shown
+from console.base import CheckedActions, SystemOwnedAdmin, badge, column, link, shown
+from console.hosts.orders import ReasonForm, decommission_agents, fence_agents
 from console.links import list_url, register_findable, row_link, text_link
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.resource_models import HostResource
@@ -45,8 +47,11 @@ def work_link(row: HostAgent) -> SafeString:
 
 
 @admin.register(HostAgent)
-class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
+class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
     """Agents that enrolled, with their last report."""
+
+    actions = (fence_agents, decommission_agents)  # type: ignore[assignment]  # those of this page
+    action_form = ReasonForm
 
     owner_note = "Written when an agent enrols and reports."
     host = link("host", "host_name", "host")
@@ -95,6 +100,10 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent]):
         "reported_at",
         "report",
     )
+
+    def has_order_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may order something about agents."""
+        return bool(request.user.has_perm("hosts.change_hostagent"))
 
 
 WORK_TONES = {

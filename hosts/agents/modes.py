@@ -5,7 +5,7 @@ Locks: the lease, then the agent, then its workloads.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from django.db import transaction
@@ -102,7 +102,7 @@ def decommission(
         agent = _locked(host_name)
         held = agent.workloads.exclude(state=WorkloadState.DELETED.value)
         vms = Instance.objects.filter(host__name=host_name).count()
-        uses = {"workloads": held.count(), "vms": vms, **count_uses(host_name)}
+        uses: dict[str, Any] = {"workloads": held.count(), "vms": vms, **count_uses(host_name)}
         if not is_forced and any(uses.values()):
             words = ", ".join(f"{what} {count}" for what, count in uses.items() if count)
             raise AgentBusy(f"the agent or its host {host_name} has still: {words}", **uses)

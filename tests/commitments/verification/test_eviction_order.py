@@ -16,7 +16,7 @@ from tests.commitments.slot_worlds import accepted_slot, put_into, vm_on
 from tests.hosts.agents.test_orders import _tokens, refusal, told  # noqa: F401 - a fixture
 from tests.ledger import assert_rooms_add_up
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def evict(host: str = "host-1", *, token: str = ADMIN, reason: object = "fans") -> Any:
@@ -33,7 +33,8 @@ def test_empty_slots_go_and_what_has_vms_is_told(host_1: Host, host_new: Host) -
     put_into(used, vm.openstack_id, minutes=30, is_confirmed=True)
     Host.objects.filter(pk=host_1.pk).update(maintenance="manual")
 
-    found = told(evict(), "EvictedHost")
+    found = told(evict(), "EvictedHost", status=202)
+    task = found.pop("task_id")
 
     assert found == {
         "host": "host-1", "slots_moved": 1, "slots_without_place": 0, "slots_with_vms": 1,
@@ -45,14 +46,16 @@ def test_empty_slots_go_and_what_has_vms_is_told(host_1: Host, host_new: Host) -
     assert_rooms_add_up()
     event = CommitmentEvent.objects.get(action="slot_evicted_from_host")
     assert event.reason.endswith("moved to host-new: host host-1 is evicted: fans")
-    assert AuditEntry.objects.get(action="host_evicted").reason == "fans"
-    assert told(evict(), "EvictedHost") == found | {"slots_moved": 0}
+    entry = AuditEntry.objects.get(action="host_evicted")
+    assert (entry.reason, entry.request_id) == ("fans", task)
+    again = told(evict(), "EvictedHost", status=202)
+    assert again == found | {"slots_moved": 0, "task_id": again["task_id"]}
 
 
 def test_a_slot_that_fits_nowhere_stays(host_1: Host) -> None:
     slot = accepted_slot(host_1)
     Host.objects.filter(pk=host_1.pk).update(maintenance="auto")
-    found = told(evict(), "EvictedHost")
+    found = told(evict(), "EvictedHost", status=202)
     assert (found["slots_moved"], found["slots_without_place"]) == (0, 1)
     slot.refresh_from_db()
     assert slot.target_host == host_1

@@ -1,0 +1,125 @@
+"""Orders about hosts and agents from lists of the admin, each with a reason (spec hosts, D.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.forms import ActionForm
+
+from commitments.services.evicting import evict_slots
+from console.base import request_actor
+from core.text import plural
+from hosts.agents.leases import fence
+from hosts.agents.models import HostAgent
+from hosts.agents.modes import decommission
+from hosts.agents.order_views import LONGEST_REASON
+from hosts.models import Host, Maintenance
+from hosts.services.host_orders import HostOrder, change_host
+from journal.actors import Actor
+from journal.clock import database_now
+from journal.errors import HeadroomError
+from journal.middleware import request_id_of
+
+#: Called with the name of a host, who orders, the request and the reason; returns what was done.
+Order = Callable[[str, Actor, str, str], str]
+
+
+class ReasonForm(ActionForm):  # type: ignore[misc]  # the theme has no types
+    """What to do with the chosen rows, and why."""
+
+    reason = forms.CharField(
+        label="because",
+        required=False,
+        max_length=LONGEST_REASON,
+        widget=forms.TextInput(attrs={"class": "bg-white text-base-900 px-2 py-1 rounded-default"}),
+    )
+
+
+def _ordered(request: HttpRequest, names: list[str], order: Order) -> None:
+    """Carry an order out for hosts one by one; a refusal is told and stops no other."""
+    reason = request.POST.get("reason", "").strip()
+    if not reason:
+        messages.error(request, "Orders need a reason: say why beside the choice.")
+        return
+    for name in names:
+        try:
+            done = order(name, request_actor(request), request_id_of(request), reason)
+        except HeadroomError as refused:
+            messages.warning(request, f"{name}: {refused.message}")
+        else:
+            messages.success(request, f"{name}: {done}")
+
+
+def _fence(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    epoch = fence(name, actor=actor, request_id=request_id, reason=reason)
+    return f"its agent is down, its epoch is {epoch}"
+
+
+def _decommission(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    decommission(name, actor=actor, request_id=request_id, reason=reason)
+    return "its agent is told with its next request that this is the end"
+
+
+def _take_out(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    order = HostOrder(maintenance=Maintenance.MANUAL, maintenance_reason=reason)
+    change_host(name, order, actor=actor, request_id=request_id, reason=reason)
+    return "it takes no new VMs and slots"
+
+
+def _bring_back(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    order = HostOrder(maintenance=Maintenance.NONE)
+    change_host(name, order, actor=actor, request_id=request_id, reason=reason)
+    return "it is in service again"
+
+
+def _evict(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    found = evict_slots(name, now=database_now(), actor=actor, request_id=request_id, reason=reason)
+    return (
+        f"{plural(found.moved, 'slot')} moved, {found.without_place:,} found no place, "
+        f"{found.with_vms:,} have VMs"
+    )
+
+
+@admin.action(description="Fence: end what it was told, at once", permissions=["order"])
+def fence_agents(
+    _: admin.ModelAdmin[HostAgent], request: HttpRequest, rows: QuerySet[HostAgent]
+) -> None:
+    """End the epochs of agents."""
+    _ordered(request, list(rows.values_list("host_name", flat=True)), _fence)
+
+
+@admin.action(description="Have nothing more to do with it", permissions=["order"])
+def decommission_agents(
+    _: admin.ModelAdmin[HostAgent], request: HttpRequest, rows: QuerySet[HostAgent]
+) -> None:
+    """Decommission agents that have nothing any more."""
+    _ordered(request, list(rows.values_list("host_name", flat=True)), _decommission)
+
+
+@admin.action(description="Take out of service (maintenance)", permissions=["order"])
+def start_maintenance(
+    _: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]
+) -> None:
+    """Set manual maintenance."""
+    _ordered(request, _names(rows), _take_out)
+
+
+@admin.action(description="Bring back into service", permissions=["order"])
+def end_maintenance(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
+    """End maintenance."""
+    _ordered(request, _names(rows), _bring_back)
+
+
+@admin.action(description="Move slots without VMs elsewhere", permissions=["order"])
+def evict_hosts(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
+    """Evict the slots of hosts in maintenance."""
+    _ordered(request, _names(rows), _evict)
+
+
+def _names(rows: QuerySet[Any]) -> list[str]:
+    return list(rows.values_list("name", flat=True))
