@@ -104,8 +104,8 @@ def decommission(
         vms = Instance.objects.filter(host__name=host_name).count()
         uses: dict[str, Any] = {"workloads": held.count(), "vms": vms, **count_uses(host_name)}
         if not is_forced and any(uses.values()):
-            words = ", ".join(f"{what} {count}" for what, count in uses.items() if count)
-            raise AgentBusy(f"the agent or its host {host_name} has still: {words}", **uses)
+            words = ", ".join(f"{count} {what}" for what, count in uses.items() if count)
+            raise AgentBusy(f"the agent or its host {host_name} still has {words}", **uses)
         now = database_now()
         held.update(
             state=WorkloadState.DELETED.value,

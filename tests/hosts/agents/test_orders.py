@@ -146,7 +146,7 @@ def test_an_agent_whose_host_has_something_is_not_decommissioned(what: str) -> N
         make_vm(host=host)
     refused = order("decommission", {"reason": "sold"})
     assert refusal(refused) == (409, "agent_in_use")
-    assert f"{what} 1" in json.loads(refused.content)["detail"]
+    assert f"still has 1 {what}" in json.loads(refused.content)["detail"]
     assert order("decommission", {"reason": "sold", "force": True}).status_code == 202
 
 
