@@ -37,8 +37,8 @@ INTENTS: Final[Mapping[Act, str]] = {
     Act.RESIZE: "resize",
     Act.EVACUATE: "evacuate",
 }
-OPENING: Final = (Act.OVERASK, Act.ARRIVE, Act.COMMIT)
-"""What is wanted first, so that nobody waits for chance to see a refusal or a decision."""
+OPENING: Final = (Act.OVERASK, Act.ARRIVE, Act.COMMIT, Act.FAIL_HOST)
+"""What happens first, so that nobody waits for chance to see a refusal or an evacuation."""
 MOST_CANDIDATES: Final = 120
 FIRST_CLAIMS_TOGETHER: Final = 50
 BATCHES_A_STEP: Final = 12

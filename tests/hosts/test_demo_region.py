@@ -103,8 +103,11 @@ def test_the_region_lives_by_the_apis_of_the_real_world(
     )
 
 
-def test_it_begins_with_a_refusal_a_decision_and_a_commitment(driver: Driver) -> None:
-    assert driver.open() == ["overask: refused", "arrive: done", "commit: done"]
+def test_it_begins_with_a_refusal_a_decision_a_commitment_and_a_dead_host(driver: Driver) -> None:
+    had = set(driver.world.failed)
+    told = ["overask: refused", "arrive: done", "commit: done"]
+    assert driver.open() == (told if had else [*told, "fail_host: done"])
+    assert driver.world.failed
     assert RefusedChange.objects.count() == 1
     assert SchedulingDecision.objects.count() == 1
 
