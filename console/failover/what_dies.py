@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -22,8 +20,7 @@ from console.links import find_url, list_url
 from console.pages import LongSelect, answered, check_view, show_page
 from core.text import count_text, plural
 from failover.choices import reason_words
-from failover.domain.drill import DrillResult, Unprotected, simulate
-from failover.domain.drill_columns import drill_state_of
+from failover.domain.losses import Loss, loss_of
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
 from failover.selectors.drills import zone_snapshot
@@ -114,9 +111,9 @@ def drill_view(request: HttpRequest) -> HttpResponse:
     )
     if is_asked and form.is_valid():
         failed: list[tuple[str, str]] = form.cleaned_data["failed"]
-        result, page.problem = answered(partial(_simulated, failed))
-        if result is not None:
-            page.answer = _answer(result, form.cleaned_data["rows"])
+        loss, page.problem = answered(partial(_loss, failed))
+        if loss is not None:
+            page.answer = _answer(loss, form.cleaned_data["rows"])
     return show_page(
         request,
         "admin/what_dies_page.html",
@@ -127,46 +124,7 @@ def drill_view(request: HttpRequest) -> HttpResponse:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """What a page shows of a drill: a zone has tens of thousands of VMs, of which it names few.
-
-    Attributes:
-        failed_hosts: Names of all hosts that fail, sorted.
-        saved: How many VMs have a slot to go to.
-        lost: How many VMs are owed a slot and get none.
-        shown: The first of these.
-        reasons: Why, in words, and how many.
-        targets: The hosts that take most VMs, and how many.
-        target_count: How many hosts take VMs.
-    """
-
-    failed_hosts: tuple[str, ...]
-    saved: int
-    lost: int
-    shown: tuple[Unprotected, ...]
-    reasons: tuple[tuple[str, int], ...]
-    targets: tuple[tuple[str, int], ...]
-    target_count: int
-
-    @classmethod
-    def of(cls, result: DrillResult) -> Loss:
-        """Count what a drill says."""
-        lost = sorted(result.unprotected, key=lambda row: (row.reason.value, row.vm))
-        taken = Counter(row.to_host for row in result.assignments)
-        targets = sorted(taken.items(), key=lambda pair: (-pair[1], natural(pair[0])))
-        return cls(
-            failed_hosts=result.failed_hosts,
-            saved=len(result.assignments),
-            lost=len(lost),
-            shown=tuple(lost[:VMS_SHOWN]),
-            reasons=tuple(sorted(Counter(map(_why, lost)).items())),
-            targets=tuple(targets[:HOSTS_SHOWN]),
-            target_count=len(targets),
-        )
-
-
-def _simulated(failed: Sequence[tuple[str, str]]) -> Loss:
+def _loss(failed: Sequence[tuple[str, str]]) -> Loss:
     """Return what the loss does: rows of its zones are read here, all else a child does."""
     names = [name for name, _ in failed]
     with heavy_question():
@@ -175,12 +133,7 @@ def _simulated(failed: Sequence[tuple[str, str]]) -> Loss:
             _snapshot(zone, {name for name, place in failed if place == zone}, now)
             for zone in sorted({zone for _, zone in failed})
         ]
-
-        def drilled() -> Loss:
-            state = drill_state_of(zones, failing=names)
-            return Loss.of(simulate(state, [name for name in names if name in state.hosts]))
-
-        return computed_apart(drilled)
+        return computed_apart(partial(loss_of, zones, names, most=VMS_SHOWN))
 
 
 def _snapshot(zone: str, failed: Collection[str], now: datetime) -> ZoneSnapshot:
@@ -197,6 +150,7 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
     on_host = dict(rows.filter(openstack_id__in=uuids).values_list("openstack_id", "host__name"))
     names = vm_names(uuids)
     tone = "bad" if loss.lost else "ok"
+    targets = sorted(loss.taken.items(), key=lambda pair: (-pair[1], natural(pair[0])))
     return PageData(
         tone=tone,
         icon=TONE_ICONS[tone],
@@ -212,7 +166,7 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
             ("are owed one and get none", count_text(loss.lost)),
             ("are owed none", count_text(max(0, vms - loss.saved - loss.lost))),
         ),
-        reasons=[(words, count_text(count)) for words, count in loss.reasons],
+        reasons=sorted((reason_words(reason), count_text(n)) for reason, n in loss.reasons.items()),
         lost=[
             PageData(
                 name=names.get(row.vm, row.vm),
@@ -220,19 +174,16 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
                 host=on_host.get(row.vm, ""),
                 host_url=find_url("host", on_host[row.vm]) if row.vm in on_host else "",
                 slots=f"{row.slots} of {row.required}",
-                why=_why(row),
+                why=reason_words(row.reason.value),
             )
             for row in loss.shown
         ],
         lost_hidden=loss.lost - len(loss.shown),
         targets=[
-            (name, find_url("host", name), plural(count, "VM")) for name, count in loss.targets
+            (name, find_url("host", name), plural(count, "VM"))
+            for name, count in targets[:HOSTS_SHOWN]
         ],
-        targets_hidden=loss.target_count - len(loss.targets),
+        targets_hidden=max(0, len(targets) - HOSTS_SHOWN),
         hosts=[(name, find_url("host", name)) for name in loss.failed_hosts[:HOSTS_SHOWN]],
         hosts_hidden=max(0, len(loss.failed_hosts) - HOSTS_SHOWN),
     )
-
-
-def _why(row: Unprotected) -> str:
-    return reason_words(row.reason.value)

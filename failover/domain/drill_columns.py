@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import compress
 
 import numpy as np
@@ -14,7 +14,10 @@ from scheduling.resources import ResourceVector
 
 
 def drill_state_of(
-    snapshots: Iterable[ZoneSnapshot], *, failing: Collection[str] | None = None
+    snapshots: Iterable[ZoneSnapshot],
+    *,
+    failing: Collection[str] | None = None,
+    chosen: Sequence[BoolColumn] | None = None,
 ) -> DrillState:
     """Return the state for drills of some zones.
 
@@ -24,13 +27,22 @@ def drill_state_of(
     Args:
         failing: Names of the hosts whose loss alone is asked about: other VMs are left out, and
             slots that none of theirs may use. All of it when left out.
+        chosen: bool[V] of each zone: the VMs that are asked about, with their slots and the hosts
+            of these; those on failing hosts when left out.
     """
     hosts: list[DrillHost] = []
     vms: list[DrillVM] = []
     slots: list[DrillSlot] = []
-    for snapshot in snapshots:
-        chosen_vms, chosen_slots = _chosen(snapshot, failing)
-        hosts.extend(_hosts(snapshot))
+    for number, snapshot in enumerate(snapshots):
+        if chosen is None:
+            chosen_vms, chosen_slots = _chosen(snapshot, failing)
+            chosen_hosts = np.ones(len(snapshot.hosts), dtype=np.bool_)
+        else:
+            chosen_vms = chosen[number]
+            chosen_slots = _slots_of(snapshot, chosen_vms)
+            chosen_hosts = np.zeros(len(snapshot.hosts), dtype=np.bool_)
+            chosen_hosts[snapshot.slots.host[chosen_slots]] = True
+        hosts.extend(_hosts(snapshot, chosen_hosts))
         vms.extend(_vms(snapshot, chosen_vms))
         slots.extend(_slots(snapshot, chosen_slots))
     return DrillState.of(hosts, vms, slots)
@@ -82,17 +94,18 @@ def _cost(
     )
 
 
-def _hosts(snapshot: ZoneSnapshot) -> Iterator[DrillHost]:
+def _hosts(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillHost]:
     hosts = snapshot.hosts
+    which = chosen.tolist()
     columns = zip(
-        hosts.names,
-        hosts.racks,
-        hosts.is_ready.tolist(),
-        _vectors(hosts.effective_memory_bytes, hosts.effective_vcpus),
-        _vectors(hosts.used_memory_bytes, hosts.used_vcpus),
+        compress(hosts.names, which),
+        compress(hosts.racks, which),
+        hosts.is_ready[chosen].tolist(),
+        _vectors(hosts.effective_memory_bytes[chosen], hosts.effective_vcpus[chosen]),
+        _vectors(hosts.used_memory_bytes[chosen], hosts.used_vcpus[chosen]),
         _vectors(
-            hosts.held_memory_bytes + hosts.failover_memory_bytes,
-            hosts.held_vcpus + hosts.failover_vcpus,
+            (hosts.held_memory_bytes + hosts.failover_memory_bytes)[chosen],
+            (hosts.held_vcpus + hosts.failover_vcpus)[chosen],
         ),
         strict=True,
     )
@@ -112,17 +125,22 @@ def _chosen(
     snapshot: ZoneSnapshot, failing: Collection[str] | None
 ) -> tuple[BoolColumn, BoolColumn]:
     """Return bool[V] and bool[R]: VMs and slots on hosts, of those that fail if these are named."""
-    vms, slots, members = snapshot.vms, snapshot.slots, snapshot.members
-    is_held = slots.host >= 0
+    vms = snapshot.vms
     if failing is None:
-        return vms.host >= 0, is_held
+        return vms.host >= 0, snapshot.slots.host >= 0
     names = frozenset(failing)
     # The last one stands for no host, which is -1.
     fails = np.array([*(name in names for name in snapshot.hosts.names), False], dtype=np.bool_)
     is_affected: BoolColumn = fails[vms.host]
+    return is_affected, _slots_of(snapshot, is_affected)
+
+
+def _slots_of(snapshot: ZoneSnapshot, vms: BoolColumn) -> BoolColumn:
+    """Return bool[R]: the slots on hosts that one of these VMs may use."""
+    slots, members = snapshot.slots, snapshot.members
     is_theirs = np.zeros(len(slots), dtype=np.bool_)
-    is_theirs[members.slot[is_affected[members.vm]]] = True
-    return is_affected, is_held & is_theirs
+    is_theirs[members.slot[vms[members.vm]]] = True
+    return (slots.host >= 0) & is_theirs
 
 
 def _vms(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillVM]:
