@@ -64,3 +64,38 @@ document.addEventListener("DOMContentLoaded", () => {
     cell.dataset.label = title;
   }
 });
+
+// On small screens rows of a table that does not fit stand below each other, a line for each cell.
+const SMALL = window.matchMedia("(max-width: 60rem)");
+const ROLES = [["thead, tbody", "rowgroup"], ["tr", "row"], ["td", "cell"],
+  ["thead th", "columnheader"], ["tbody th", "rowheader"]];
+const stack = (table) => {
+  const titles = [...table.querySelectorAll("thead th")].map((one) => one.textContent.trim());
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.cells].forEach((cell, at) => {
+      if (cell.colSpan === 1) cell.dataset.label = titles[at] ?? "";
+    });
+  }
+  table.setAttribute("role", "table"); // blocks are no table of their own accord
+  for (const [parts, role] of ROLES) {
+    for (const part of table.querySelectorAll(parts)) part.setAttribute("role", role);
+  }
+  table.classList.add("hr-stacked");
+};
+const fitTables = () => {
+  for (const table of document.querySelectorAll(".hr-table")) {
+    if (table.closest(".hr-chart-scroll")) continue;
+    table.classList.remove("hr-stacked");
+    if (!SMALL.matches) continue;
+    const style = getComputedStyle(table.parentElement);
+    const room = table.parentElement.clientWidth
+      - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    if (table.offsetWidth > room + 1) stack(table);
+  }
+};
+document.addEventListener("DOMContentLoaded", fitTables);
+document.addEventListener("toggle", (event) => { // what was closed had no width
+  if (event.target.querySelector(".hr-table")) fitTables();
+}, true);
+window.addEventListener("load", fitTables);
+window.addEventListener("resize", fitTables);

@@ -34,6 +34,17 @@ for (const one of document.body.querySelectorAll("*")) {
         found.push(`cut off: ${one.textContent.trim().slice(0, 40)}`);
     }
 }
+if (width <= 640) {
+    for (const table of document.querySelectorAll(".hr-table")) {
+        if (!table.checkVisibility() || table.closest(".hr-chart-scroll")) continue;
+        const style = getComputedStyle(table.parentElement);
+        const room = table.parentElement.clientWidth
+            - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+        if (table.offsetWidth > room + 1) {
+            found.push(`a table is moved sideways: ${table.textContent.trim().slice(0, 40)}`);
+        }
+    }
+}
 return found.slice(0, 3);
 };
 // What follows the window's size does so before the next frame but one.
