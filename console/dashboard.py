@@ -276,7 +276,8 @@ def _history(now: datetime) -> tuple[PageData, ...]:
 
 
 def _groups(now: datetime) -> tuple[PageData, ...]:
-    rows = GroupCapacity.objects.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
+    known = GroupCapacity.objects.exclude(is_ready=True, total_memory_bytes=0)  # has no hosts
+    rows = known.order_by("group_name", "zone")[: GROUPS_SHOWN + 1]
     promised = _promised_memory(now)
     configured = load_group_settings()
     return tuple(

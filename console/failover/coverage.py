@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.base import PageData, SystemOwnedAdmin, badge, column, shown, verdict
+from console.base import TONE_ICONS, PageData, SystemOwnedAdmin, badge, column, shown, verdict
 from console.charts import HeatHost, Segment, heat_map, stacked_bar
 from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
@@ -45,13 +45,16 @@ def drill_page(row: FailureDrill) -> PageData:
     words = f"{row.cases:,} failures were looked at"
     if proven > 0:
         words += f", of which the rules prove {proven:,} harmless"
+    tone = "bad" if not is_safe else "ok" if row.cases else "idle"
     return PageData(
-        tone="ok" if is_safe else "bad",
-        icon="check_circle" if is_safe else "error",
+        tone=tone,
+        icon=TONE_ICONS[tone],
         title=(
-            "Every VM has a slot to go to"
-            if is_safe
-            else f"{row.unprotected_vms:,} of {row.vms:,} VMs would have no slot to go to"
+            f"{row.unprotected_vms:,} of {row.vms:,} VMs would have no slot to go to"
+            if not is_safe
+            else "Every VM has a slot to go to"
+            if row.cases
+            else "There is no such failure to look at"
         ),
         sentence=f"{row.get_scope_display().capitalize()} in {row.zone}: {words}.",
         cases=tuple(_case(row, case, most, names) for case in worst),
@@ -254,7 +257,13 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
     )
     list_filter = (ZoneFilter,)
     search_fields = ("zone",)
-    page_columns = ("zone", "owed_vm_seconds", "uncovered_vm_seconds", "accounted_at", "bounded_at")
+    page_columns = (
+        "zone",
+        column("owed_vm_seconds", "owed time of VMs"),
+        column("uncovered_vm_seconds", "uncovered time of VMs"),
+        "accounted_at",
+        "bounded_at",
+    )
 
     def page_parts(self, request: HttpRequest, row: CoverageAccount) -> dict[str, Any]:
         """Show coverage by class, why VMs lack slots, and hosts by blast radius."""

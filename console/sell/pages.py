@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Final
@@ -18,7 +18,7 @@ from capacity.host_table import current_host_table
 from capacity.models import GroupCapacity
 from commitments.models import Commitment
 from commitments.selectors.timeline import known_memory_changes
-from console.base import PageData, badge, may_view
+from console.base import PageData, badge, may_view, verdict
 from console.links import list_url, row_url
 from console.pages import answered, check_view, seen_row, show_page
 from console.sell.room import room_page, sellable_bytes_of
@@ -32,6 +32,7 @@ from scheduling.resources import MIB
 
 CHANGES_SHOWN: Final = 12
 ROWS_SHOWN: Final = 500
+PLACES_NAMED: Final = 5
 
 
 def sell_url(row: GroupCapacity) -> str:
@@ -45,13 +46,15 @@ def sell_list_view(request: HttpRequest) -> HttpResponse:
     now = database_now()
     configured = load_group_settings()
     rows = list(GroupCapacity.objects.order_by("group_name", "zone")[:ROWS_SHOWN])
+    sellable = {row.pk: sellable_bytes_of(row, configured) for row in rows}
     page = PageData(
+        verdict=_verdict(rows, sellable),
         lines=[
             PageData(
                 group=row.group_name,
                 zone=row.zone,
                 url=sell_url(row),
-                sellable=gib_text(sellable_bytes_of(row, configured)),
+                sellable=gib_text(sellable[row.pk]),
                 share=gib_text(row.exclusively_free_memory_bytes),
                 held=gib_text(row.reserved_unused_memory_bytes),
                 running=gib_text(row.running_memory_bytes),
@@ -69,6 +72,29 @@ def sell_list_view(request: HttpRequest) -> HttpResponse:
     return show_page(
         request, "admin/sell_list.html", title="What can be sold", model=GroupCapacity, page=page
     )
+
+
+def _verdict(rows: Sequence[GroupCapacity], sellable: Mapping[int, int]) -> PageData:
+    """Say where something can be sold, where most, and where nothing is left."""
+    if not rows:
+        return verdict("idle", "It is not computed yet what can be sold")
+    some = [row for row in rows if sellable[row.pk] > 0]
+    empty = [_place(row) for row in rows if row.total_memory_bytes and sellable[row.pk] <= 0]
+    hidden = len(empty) - PLACES_NAMED
+    named = ", ".join(empty[:PLACES_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
+    sentence = f"Nothing is left of {named}." if empty else ""
+    if not some:
+        return verdict("bad", "Nothing can be sold now", sentence)
+    most = max(some, key=lambda row: sellable[row.pk])
+    return verdict(
+        "warn" if empty else "ok",
+        f"Most can be sold of {_place(most)}: {gib_text(sellable[most.pk])}",
+        sentence or "Something is left of every group that has hosts, in each of its zones.",
+    )
+
+
+def _place(row: GroupCapacity) -> str:
+    return f"{row.group_name} in {row.zone}"
 
 
 def sell_view(request: HttpRequest, pk: int) -> HttpResponse:
