@@ -42,6 +42,7 @@ from unfold.admin import TabularInline as UnfoldTabularInline
 
 from console.exports import INTERNAL, ExportedList
 from console.links import everything_url, find_link, row_link
+from console.names import name_rows, names_of
 from console.saved_filters import FilteredList
 from console.theme import may_view_label
 from core.text import NOTHING, count_text, gib_text, moment_text, relative_text
@@ -172,6 +173,8 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
     compressed_fields = True
     page_columns: tuple[str | Column, ...] = ()
     """Fields of the page in order, raw columns formatted with units; every field when empty."""
+    names_in: tuple[str, ...] = ()
+    """Columns with ids, or texts with uuids in them, whose names are read for a whole page."""
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[RowT]:
         """Return the rows; none for a list whose filter was refused."""
@@ -183,6 +186,21 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
 
         Django's own shows all rows then.
         """
+        changelist = self._understood_changelist(request)
+        if self.names_in:
+            name_rows(changelist.result_list, self.names_in)
+        return changelist
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> RowT | None:
+        """Return the row of a page, with the names of what it mentions."""
+        row: RowT | None = super().get_object(request, object_id, from_field)
+        if row is not None and self.names_in:
+            name_rows([row], self.names_in)
+        return row
+
+    def _understood_changelist(self, request: HttpRequest) -> ChangeList:
         asked = request.GET
         try:
             changelist = super().get_changelist_instance(request)
@@ -456,6 +474,11 @@ def verdict(tone: str, title: str, sentence: SafeString | str = "") -> PageData:
     return PageData(tone=tone, icon=TONE_ICONS[tone], title=title, sentence=sentence)
 
 
+def wrapped(text: SafeString | str) -> SafeString | str:
+    """Show a long text in a cell of a list, on several lines; a dash for nothing."""
+    return format_html('<span class="hr-wrap">{}</span>', text) if text else NOTHING
+
+
 def text_block(text: str) -> SafeString | str:
     """Show text of several lines as it is, long ones broken; a dash for nothing."""
     return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text) if text else NOTHING
@@ -539,17 +562,33 @@ def link(
     """Return a column that links to an object by the public id that a field holds.
 
     Args:
-        words: Annotation that holds the object's name; the id is shown where that is empty.
+        words: Annotation that holds the object's name; without one it is a name of the page's
+            (``names_in``). The id is shown where there is none.
     """
     order = name if ordering is None else ordering
 
     def linked(row: Any) -> SafeString | str:
-        said = getattr(row, words, None) if words else None
-        return find_link(object_type, getattr(row, name) or "", said or "")
+        public_id = getattr(row, name) or ""
+        said = getattr(row, words, None) if words else names_of(row).of(object_type, public_id)
+        return find_link(object_type, public_id, said or "")
 
     shown_link = Column(title, linked, order)
     shown_link.is_link = True
     return shown_link
+
+
+def with_id(name: str, public_id: str, title: str = "") -> Column:
+    """Return a column of the name that a field holds; the id is seen on hover, or without a name.
+
+    Args:
+        public_id: Field that holds the id.
+    """
+
+    def named(row: Any) -> SafeString | str:
+        uuid = str(getattr(row, public_id))
+        return format_html('<span title="{}">{}</span>', uuid, getattr(row, name) or uuid)
+
+    return Column(title or name, named, name)
 
 
 def _is_field(model: type[models.Model], name: str) -> bool:
@@ -585,4 +624,5 @@ _NAME_FORMATS: tuple[tuple[str, TextColumn], ...] = (
     ("_bytes", gib_text),
     ("vcpus", lambda content: count_text(content, "vCPUs")),
     ("_gib", lambda content: count_text(content, "GiB")),
+    ("_seconds", lambda content: count_text(content, "s")),
 )

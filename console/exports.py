@@ -50,6 +50,9 @@ else:
 class ExportedList(AnyModelAdmin):
     """A list with its files."""
 
+    not_exported: frozenset[str] = frozenset()
+    """Columns whose unit differs from row to row; others hold each unit by itself."""
+
     def get_urls(self) -> list[URLPattern]:
         """Return the addresses of the files before those of rows."""
         name = f"{self.opts.app_label}_{self.opts.model_name}_export"
@@ -86,7 +89,7 @@ class ExportedList(AnyModelAdmin):
             words = "\n".join(str(one) for one in said)
             return HttpResponse(words, status=BAD_REQUEST, content_type="text/plain; charset=utf-8")
         try:
-            content = exported(rows, kind)
+            content = exported(rows, kind, without=self.not_exported)
         except ExportRefused as error:
             self.message_user(request, str(error), messages.ERROR)
             address = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
@@ -99,17 +102,20 @@ class ExportedList(AnyModelAdmin):
         )
 
 
-def exported(rows: models.QuerySet[Any], kind: str) -> bytes:
+def exported(
+    rows: models.QuerySet[Any], kind: str, *, without: frozenset[str] = frozenset()
+) -> bytes:
     """Return rows as a file.
 
     Args:
         rows: Of a list, in its order; what it leaves unread stays unread.
         kind: ``csv`` or ``json``.
+        without: Columns to leave out.
 
     Raises:
         ExportRefused: there are too many, or they take too long.
     """
-    columns = columns_of(rows)
+    columns = {title: source for title, source in columns_of(rows).items() if title not in without}
     until = time.monotonic() + MOST_SECONDS
     chosen = rows.prefetch_related(None).values_list(*columns.values())[: MOST_ROWS + 1]
     try:

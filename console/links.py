@@ -48,13 +48,24 @@ def _find_key(object_type: str) -> str:
 
 
 def find_link(object_type: str, public_id: str, text: str = "") -> SafeString | str:
-    """Link to an object by its public id; the page is looked up when the link is followed."""
+    """Link to an object by its public id; the page is looked up when the link is followed.
+
+    Args:
+        text: Its name, if it has one: the id is seen on hover then.
+    """
     if not public_id:
         return NOTHING
-    if find_target(object_type) is None:
-        return text or public_id
-    url = find_url(object_type, public_id)
-    return format_html('<a class="hr-link" href="{}">{}</a>', url, text or public_id)
+    is_known = find_target(object_type) is not None
+    if text in {"", public_id}:
+        return text_link(find_url(object_type, public_id), public_id) if is_known else public_id
+    if not is_known:
+        return format_html('<span title="{}">{}</span>', public_id, text)
+    return format_html(
+        '<a class="hr-link" href="{}" title="{}">{}</a>',
+        find_url(object_type, public_id),
+        public_id,
+        text,
+    )
 
 
 def find_url(object_type: str, public_id: str) -> str:
@@ -71,11 +82,18 @@ def everything_url(row: models.Model) -> str:
     return ""
 
 
-def row_link(row: models.Model | None, text: str = "") -> SafeString | str:
-    """Link to a row's page; a dash for None."""
+def row_link(row: models.Model | None, text: str = "", hint: str = "") -> SafeString | str:
+    """Link to a row's page; a dash for None.
+
+    Args:
+        hint: What is seen on hover, such as its id.
+    """
     if row is None:
         return NOTHING
-    return format_html('<a class="hr-link" href="{}">{}</a>', row_url(row), text or str(row))
+    if not hint:
+        return text_link(row_url(row), text or str(row))
+    link = '<a class="hr-link" href="{}" title="{}">{}</a>'
+    return format_html(link, row_url(row), hint, text or str(row))
 
 
 def row_url(row: models.Model) -> str:

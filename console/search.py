@@ -25,6 +25,7 @@ from django.urls import reverse
 
 from console.base import PageData, may_view
 from console.links import list_url
+from console.names import Names
 from journal.statements import Row, execute, fetch_rows
 
 SEARCH_URL = "headroom_search"
@@ -97,6 +98,11 @@ class Source:
     def is_log(self) -> bool:
         """Whether its rows are told by their time first."""
         return isinstance(self.field(self.words[0]), models.DateTimeField)
+
+    @property
+    def has_name(self) -> bool:
+        """Whether its rows are told by a name of theirs: their ids stand beside it."""
+        return "name" in self.words
 
     def field(self, name: str) -> Any:  # Any: a field of any kind
         """Return a column of the model."""
@@ -175,7 +181,7 @@ SOURCES = (
         model="commitments.commitment",
         whole=("commitment_uuid",),
         beginning=("commitment_uuid",),
-        words=("commitment_uuid", "flavor_group_name", "zone", "state"),
+        words=("commitment_uuid", "state"),
     ),
     Source(
         title="Flavor groups",
@@ -261,7 +267,7 @@ SOURCES = (
         title="Commitments of the project",
         model="commitments.commitment",
         whole=("project_id",),
-        words=("commitment_uuid", "flavor_group_name", "zone", "state"),
+        words=("commitment_uuid", "state"),
         is_object=False,
     ),
     Source(
@@ -394,11 +400,28 @@ def _groups(
         address = source.address(key)
         if address not in shown:
             found.setdefault(number, {})[address] = words.strip() or key
-    return tuple(
+    groups = tuple(
         _group(source, word, found[number])
         for number, (source, _) in enumerate(chosen)
         if number in found
     )
+    nameless = [
+        line
+        for group, (source, _) in zip(
+            groups, (chosen[number] for number in sorted(found)), strict=True
+        )
+        if not source.has_name
+        for line in group.lines
+    ]
+    _put_names(nameless)
+    return groups
+
+
+def _put_names(lines: Sequence[PageData]) -> None:
+    """Say names in place of the ids of objects that have one; those stay on hover."""
+    names = Names(word for line in lines for word in line.text.split(" "))
+    for line in lines:
+        line.hint, line.text = line.text, names.plain(line.text)
 
 
 def _group(source: Source, word: str, found: Mapping[str, str]) -> PageData:
@@ -407,7 +430,7 @@ def _group(source: Source, word: str, found: Mapping[str, str]) -> PageData:
     return PageData(
         title=source.title,
         is_object=source.is_object,
-        lines=[PageData(url=url, text=text) for url, text in lines[:SHOWN]],
+        lines=[PageData(url=url, text=text, hint="") for url, text in lines[:SHOWN]],
         has_more=len(lines) > SHOWN,
         list_url=list_url(source.model, q=word),
     )
@@ -450,9 +473,11 @@ def _audited(request: HttpRequest, word: str) -> tuple[PageData, ...]:
         PageData(
             text=f"{moment:%Y-%m-%d %H:%M} UTC  {action}  {kind} {public_id}  {actor}",
             url=reverse("admin:journal_auditentry_change", args=[key]),
+            hint="",
         )
         for key, action, kind, public_id, actor, moment in rows[:SHOWN]
     ]
+    _put_names(lines)
     return (
         PageData(
             title="Audit entries",

@@ -59,12 +59,17 @@ def gib_text(memory_bytes: int | None) -> str:
 
     Up to two decimals, rounded towards zero, where it is not a whole number of GiB.
     """
+    return NOTHING if memory_bytes is None else f"{gib_number(memory_bytes)} GiB"
+
+
+def gib_number(memory_bytes: int | None) -> str:
+    """Write the GiB of an amount of memory under a heading that says the unit; a dash for None."""
     if memory_bytes is None:
         return NOTHING
     whole, hundredths = divmod(abs(memory_bytes) * 100 >> 30, 100)
     sign = "-" if memory_bytes < 0 and (whole or hundredths) else ""
     decimals = f".{hundredths:02}".rstrip("0") if hundredths else ""
-    return f"{sign}{whole:,}{decimals} GiB"
+    return f"{sign}{whole:,}{decimals}"
 
 
 def count_text(count: int | None, unit: str = "") -> str:

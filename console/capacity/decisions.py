@@ -16,10 +16,11 @@ from capacity.nova.stored_decisions import decisions_about_host
 from console.base import ChoiceFilter, SystemOwnedAdmin, link, shown, since_filter, time_tag
 from console.capacity.decision_page import decision_page, outcome_badge, refusal_lines, step_title
 from console.charts import funnel_bar
-from console.hosts.columns import ZoneFilter, with_project_name, with_vm_name
+from console.hosts.columns import FoundByName, ZoneFilter, with_project_name, with_vm_name
 from console.links import find_link, list_url
 from console.pages import set_crumbs
-from core.text import NOTHING, gib_text
+from core.text import NOTHING, gib_number
+from hosts.models import Instance, Project
 from scheduling.intents import Intent
 
 HOST_PARAMETER = "about_host"
@@ -73,7 +74,9 @@ class HostFilter(admin.SimpleListFilter):
 
 
 @admin.register(SchedulingDecision)
-class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
+class SchedulingDecisionAdmin(
+    FoundByName[SchedulingDecision], SystemOwnedAdmin[SchedulingDecision]
+):
     """Runs of pipelines, newest first."""
 
     owner_note = (
@@ -90,6 +93,7 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         "vm",
         "project",
         "flavor",
+        "memory_gib",
         "zone",
         "intent",
         "funnel",
@@ -104,7 +108,10 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         HostFilter,
     )
     search_fields = ("=vm_uuid", "=project_id", "=target_host_name", "=request_id")
-    search_help_text = "Whole id of the VM, project or request, or whole name of the chosen host"
+    search_help_text = (
+        "Whole id or name of the VM or project, id of the request, or name of the chosen host"
+    )
+    named_columns = {"vm_uuid": Instance, "project_id": Project}
     ordering = ("-id",)
     page_columns = ("request_id", "outcome_class", "hosts_in", "hosts_out", "created_at")
 
@@ -143,11 +150,8 @@ class SchedulingDecisionAdmin(SystemOwnedAdmin[SchedulingDecision]):
         return find_link("vm", row.vm_uuid, getattr(row, "vm_name", None) or short)
 
     project = link("project", "project_id", "project", words="project_name")
-    flavor = shown(
-        "flavor",
-        lambda row: f"{row.flavor_name or NOTHING} ({gib_text(row.memory_bytes)})",
-        "flavor_name",
-    )
+    flavor = link("flavor", "flavor_name", "flavor")
+    memory_gib = shown("memory, GiB", lambda row: gib_number(row.memory_bytes), "memory_bytes")
 
     @admin.display(description="hosts", ordering="hosts_out")
     def funnel(self, row: SchedulingDecision) -> SafeString:

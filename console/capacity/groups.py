@@ -47,11 +47,7 @@ from console.hosts.columns import CLOUD_NOTE, ZoneFilter
 from console.links import list_url, register_findable, row_link, text_link
 from console.sell.room import sellable_bytes_of
 from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
-from core.text import (
-    NOTHING,
-    count_text,
-    gib_text,
-)
+from core.text import NOTHING, count_text, gib_number, gib_text
 from hosts.models import Flavor
 from journal.clock import database_now
 from journal.errors import InvalidInput
@@ -395,13 +391,15 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     list_display = (
         "group",
         "zone",
-        "total",
-        "running",
-        "committed",
-        "unused",
-        "sellable",
+        "sellable_gib",
         "free",
         "slots",
+        "total_gib",
+        "total_vcpus_count",
+        "running_gib",
+        "running_count",
+        "committed_gib",
+        "unused_gib",
         "ready",
         "computed",
     )
@@ -431,44 +429,43 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
             "runway": runway_sentences(row, rows, changes=changes, now=now),
         }
 
-    @admin.display(description="installed", ordering="total_memory_bytes")
-    def total(self, row: GroupCapacity) -> str:
-        """Show what an empty region would hold."""
-        cores = (
-            "vCPUs not computed yet" if row.total_vcpus is None else f"{row.total_vcpus:,} vCPUs"
-        )
-        return f"{gib_text(row.total_memory_bytes)}, {cores}"
-
-    running = shown(
-        "running",
-        lambda row: f"{gib_text(row.running_memory_bytes)}, {row.running_instances:,} VMs",
-        "running_memory_bytes",
+    total_gib = shown(
+        "installed, GiB", lambda row: gib_number(row.total_memory_bytes), "total_memory_bytes"
     )
-    committed = shown(
-        "committed, not pending",
-        lambda row: gib_text(row.committed_memory_bytes),
+    total_vcpus_count = shown(
+        "installed, vCPUs", lambda row: count_text(row.total_vcpus), "total_vcpus"
+    )
+    running_gib = shown(
+        "running, GiB", lambda row: gib_number(row.running_memory_bytes), "running_memory_bytes"
+    )
+    running_count = shown(
+        "running VMs", lambda row: count_text(row.running_instances), "running_instances"
+    )
+    committed_gib = shown(
+        "committed, not pending, GiB",
+        lambda row: gib_number(row.committed_memory_bytes),
         "committed_memory_bytes",
     )
-    unused = shown(
-        "reserved, unused",
-        lambda row: gib_text(row.reserved_unused_memory_bytes),
+    unused_gib = shown(
+        "reserved, unused, GiB",
+        lambda row: gib_number(row.reserved_unused_memory_bytes),
         "reserved_unused_memory_bytes",
     )
     free = shown(
-        "share told to Limes",
+        "share told to Limes, GiB",
         lambda row: format_html(
             '<span class="hr-bar-cell">{} {}</span>',
             group_bar(row),
-            gib_text(row.exclusively_free_memory_bytes),
+            gib_number(row.exclusively_free_memory_bytes),
         ),
         "exclusively_free_memory_bytes",
     )
 
-    @admin.display(description="sellable now", ordering="free_memory_bytes")
-    def sellable(self, row: GroupCapacity) -> SafeString:
+    @admin.display(description="sellable now, GiB", ordering="free_memory_bytes")
+    def sellable_gib(self, row: GroupCapacity) -> SafeString:
         """Link what a request would get to the page that says what limits it."""
         address = reverse("headroom_sell_group", args=[row.pk])
-        return text_link(address, gib_text(sellable_bytes_of(row, self._configured)))
+        return text_link(address, gib_number(sellable_bytes_of(row, self._configured)))
 
     slots = shown(
         "slots of the share",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Greatest
 from django.http import HttpRequest
 from django.urls import reverse
@@ -13,38 +16,37 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import HostCapacity, HostHistory
-from console.base import CheckedActions, Column, SystemOwnedAdmin, may_view, shown
+from console.base import (
+    CheckedActions,
+    Column,
+    PageData,
+    SystemOwnedAdmin,
+    badge,
+    may_view,
+    shown,
+    verdict,
+)
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.failover.loss import loss_page
-from console.hosts.columns import CLOUD_NOTE, ReadyFilter, TraitFilter, ZoneFilter, host_state_badge
+from console.hosts.columns import (
+    CLOUD_NOTE,
+    ReadyFilter,
+    TraitFilter,
+    ZoneFilter,
+    host_state,
+    host_state_badge,
+)
 from console.hosts.orders import ReasonForm, end_maintenance, evict_hosts, start_maintenance
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
-from core.text import NOTHING, count_text, gib_text, memory_text, percent_text, time_text
+from core.text import NOTHING, count_text, gib_number, gib_text, percent_text, plural, time_text
 from failover.models import FailoverDecision
 from hosts.models import Host, Instance
 from journal.clock import database_now
 
 HELD = ("committed", "failover", "in_flight")
-
-
-def amounts_text(memory_bytes: int, vcpus: int) -> SafeString:
-    """Show memory over vCPUs in one cell; the exact memory on hover."""
-    return format_html(
-        '<span class="hr-amount" title="{}">{}<br><span class="hr-sub">{}</span></span>',
-        memory_text(memory_bytes),
-        gib_text(memory_bytes),
-        count_text(vcpus, "vCPUs"),
-    )
-
-
-def room_amounts(host: Host, kind: str) -> SafeString | str:
-    """Show one kind of use of a host's room; a dash for a host without capacity row."""
-    room = getattr(host, "room", None)
-    if room is None:
-        return NOTHING
-    return amounts_text(getattr(room, f"{kind}_memory_bytes"), getattr(room, f"{kind}_vcpus"))
+WORDS_OF_PART = {"allocated": "VMs", "in_flight": "in flight"}
 
 
 def used_amounts(room: HostCapacity) -> tuple[int, int]:
@@ -67,10 +69,73 @@ def conditions_text(row: Host) -> str:
     return "; ".join(lines) or NOTHING
 
 
-def free_text(room: HostCapacity) -> SafeString:
-    """Show what is left on a host; negative when over-subscribed."""
+def free_amounts(room: HostCapacity) -> tuple[int, int]:
+    """Return memory in bytes and vCPUs that are left; negative where over-subscribed."""
     memory_bytes, vcpus = used_amounts(room)
-    return amounts_text(room.effective_memory_bytes - memory_bytes, room.effective_vcpus - vcpus)
+    return room.effective_memory_bytes - memory_bytes, room.effective_vcpus - vcpus
+
+
+def _taken(suffix: str, room: str) -> Any:  # Any: an F or what sums of them are
+    """Return what is taken of a resource, for the database.
+
+    Args:
+        room: Lookup that leads from the list's rows to the capacity row.
+    """
+    return sum((F(f"{room}{kind}_{suffix}") for kind in HELD), F(f"{room}allocated_{suffix}"))
+
+
+def _left(suffix: str, room: str = "") -> Any:  # Any: as above
+    """Return what is left of a resource, likewise."""
+    return F(f"{room}effective_{suffix}") - _taken(suffix, room)
+
+
+def _used_share(room: str = "") -> CombinedExpression:
+    """Return the share of a host's memory that is taken, in thousandths, likewise."""
+    whole = Greatest(F(f"{room}effective_memory_bytes"), 1)
+    return CombinedExpression(_taken("memory_bytes", room) * 1000, "/", whole)
+
+
+def _room_of(row: Host | HostCapacity) -> HostCapacity | None:
+    return row if isinstance(row, HostCapacity) else getattr(row, "room", None)
+
+
+def _memory(part: str, room: str = "") -> Column:
+    """Return the column of the memory of a part of the room, in GiB."""
+    name = f"{part}_memory_bytes"
+    return shown(
+        f"{WORDS_OF_PART.get(part, part)}, GiB",
+        lambda row: gib_number(getattr(_room_of(row), name, None)),
+        f"{room}{name}",
+    )
+
+
+def _vcpus(part: str, room: str = "") -> Column:
+    """Return the column of the vCPUs of a part of the room."""
+    name = f"{part}_vcpus"
+    return shown(
+        f"{WORDS_OF_PART.get(part, part)}, vCPUs",
+        lambda row: count_text(getattr(_room_of(row), name, None)),
+        f"{room}{name}",
+    )
+
+
+def _free_memory(room: str = "") -> Column:
+    return shown("free, GiB", partial(_free_text, 0, gib_number), _left("memory_bytes", room))
+
+
+def _free_vcpus(room: str = "") -> Column:
+    return shown("free, vCPUs", partial(_free_text, 1, count_text), _left("vcpus", room))
+
+
+def _free_text(
+    place: int, text: Callable[[int], str], row: Host | HostCapacity
+) -> SafeString | str:
+    """Show what is left, marked where that is less than nothing."""
+    room = _room_of(row)
+    if room is None:
+        return NOTHING
+    free = free_amounts(room)[place]
+    return badge("bad", text(free), "over-subscribed") if free < 0 else text(free)
 
 
 def utilisation_cell(room: HostCapacity | None) -> SafeString | str:
@@ -85,6 +150,18 @@ def utilisation_cell(room: HostCapacity | None) -> SafeString | str:
     )
 
 
+def host_verdict(row: Host, room: HostCapacity | None, vms: int) -> PageData:
+    """Return what a host's page begins with: its state, and what is left on it."""
+    tone, words = host_state(row)
+    left = "it has no room"
+    if room is not None:
+        free = f"{gib_number(free_amounts(room)[0])} of {gib_text(room.effective_memory_bytes)}"
+        left = f"{free} and {count_text(free_amounts(room)[1], 'vCPUs')} are free"
+    since = f"Down since {time_text(row.down_since, database_now())}. " if row.down_since else ""
+    why = f"{row.disabled_reason}. " if row.disabled_reason else ""
+    return verdict(tone, f"{row.name} is {words}: {left}", f"{since}{why}{plural(vms, 'VM')} here.")
+
+
 @admin.register(Host)
 class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     """Hypervisors with what is used, held and free on them."""
@@ -97,11 +174,13 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "state_column",
         "utilisation",
         "vms",
-        "effective",
-        "allocated",
-        "committed",
-        "failover",
-        "free",
+        "effective_gib",
+        "allocated_gib",
+        "committed_gib",
+        "failover_gib",
+        "free_gib",
+        "effective_vcpus_count",
+        "free_vcpus_count",
     )
     list_filter = (ZoneFilter, ReadyFilter, "state", "status", "hypervisor_type", TraitFilter)
     search_fields = ("name", "service_host", "=openstack_id")
@@ -161,11 +240,22 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         return bool(request.user.has_perm("hosts.change_host"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
-        """Read hosts with their number of VMs."""
+        """Read hosts with their number of VMs, and what is taken of their rooms for files."""
         on_host = Instance.objects.filter(host=OuterRef("pk")).order_by().values("host")
         counted = on_host.annotate(count=Count("pk")).values("count")
         annotated: QuerySet[Host] = (
-            super().get_queryset(request).annotate(vm_count=Coalesce(Subquery(counted), 0))
+            super()
+            .get_queryset(request)
+            .annotate(
+                vm_count=Coalesce(Subquery(counted), 0),
+                **{
+                    f"{part}_{suffix}": F(f"room__{part}_{suffix}")
+                    for suffix in ("memory_bytes", "vcpus")
+                    for part in ("allocated", *HELD)
+                },
+                free_memory_bytes=_left("memory_bytes", "room__"),
+                free_vcpus=_left("vcpus", "room__"),
+            )
         )
         return annotated
 
@@ -175,8 +265,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         sees = may_view(request, HostHistory)
         return {
             "page": host_page(row),
-            "state": host_state_badge(row),
-            "since": time_text(row.down_since, database_now()) if row.down_since else "",
+            "verdict": host_verdict(row, room, getattr(row, "vm_count", 0)),
             "drain_url": reverse("headroom_host_drain", args=[row.pk]),
             "loss": loss_page(row) if may_view(request, FailoverDecision) else None,
             "chart": host_chart(row.name, room, now=database_now()) if sees else None,
@@ -191,33 +280,24 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         count = getattr(row, "vm_count", 0)
         return text_link(list_url("hosts.instance", host__id__exact=row.pk), count_text(count))
 
-    effective = shown(
-        "effective",
-        lambda row: amounts_text(row.effective_memory_bytes, row.effective_vcpus),
+    effective_gib = shown(
+        "effective, GiB",
+        lambda row: gib_number(row.effective_memory_bytes),
         "effective_memory_bytes",
     )
-    allocated = shown(
-        "allocated", lambda row: room_amounts(row, "allocated"), "room__allocated_memory_bytes"
+    allocated_gib = _memory("allocated", "room__")
+    committed_gib = _memory("committed", "room__")
+    failover_gib = _memory("failover", "room__")
+    free_gib = _free_memory("room__")
+    effective_vcpus_count = shown(
+        "effective, vCPUs", lambda row: count_text(row.effective_vcpus), "effective_vcpus"
     )
-    committed = shown(
-        "committed", lambda row: room_amounts(row, "committed"), "room__committed_memory_bytes"
-    )
-    failover = shown(
-        "failover", lambda row: room_amounts(row, "failover"), "room__failover_memory_bytes"
-    )
-
-    @admin.display(description="free")
-    def free(self, row: Host) -> SafeString | str:
-        """Show what is left; negative when over-subscribed."""
-        room = getattr(row, "room", None)
-        return NOTHING if room is None else free_text(room)
+    free_vcpus_count = _free_vcpus("room__")
 
     utilisation = shown(
         "memory used",
         lambda row: utilisation_cell(getattr(row, "room", None)),
-        sum((F(f"room__{kind}_memory_bytes") for kind in HELD), F("room__allocated_memory_bytes"))
-        * 1000
-        / Greatest(F("room__effective_memory_bytes"), 1),
+        _used_share("room__"),
     )
 
     @admin.display(description="aggregates")
@@ -225,16 +305,6 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         """Link to the aggregates."""
         links = [find_link("aggregate", uuid) for uuid in row.aggregate_uuids]
         return SafeString(", ".join(links)) if links else NOTHING
-
-
-def _amounts(part: str) -> Column:
-    """Return the column of the memory and vCPUs of a part of the room."""
-    memory, vcpus = f"{part}_memory_bytes", f"{part}_vcpus"
-    return shown(
-        part.replace("_", " "),
-        lambda row: amounts_text(getattr(row, memory), getattr(row, vcpus)),
-        memory,
-    )
 
 
 @admin.register(HostCapacity)
@@ -248,13 +318,19 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     list_display = (
         "host_name",
         "zone",
-        "effective",
-        "allocated",
-        "committed",
-        "failover",
-        "in_flight",
-        "free",
         "utilisation",
+        "effective_gib",
+        "allocated_gib",
+        "committed_gib",
+        "failover_gib",
+        "in_flight_gib",
+        "free_gib",
+        "effective_vcpus_count",
+        "allocated_vcpus_count",
+        "committed_vcpus_count",
+        "failover_vcpus_count",
+        "in_flight_vcpus_count",
+        "free_vcpus",
     )
     list_filter = (ZoneFilter,)
     search_fields = ("host__name",)
@@ -263,10 +339,16 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     ordering = ("host__name",)
 
     host_name = shown("host", lambda row: row.host.name, "host__name")
-    effective = _amounts("effective")
-    allocated = _amounts("allocated")
-    committed = _amounts("committed")
-    failover = _amounts("failover")
-    in_flight = _amounts("in_flight")
-    free = shown("free", free_text)
-    utilisation = shown("memory used", utilisation_cell)
+    utilisation = shown("memory used", utilisation_cell, _used_share())
+    effective_gib = _memory("effective")
+    allocated_gib = _memory("allocated")
+    committed_gib = _memory("committed")
+    failover_gib = _memory("failover")
+    in_flight_gib = _memory("in_flight")
+    free_gib = _free_memory()
+    effective_vcpus_count = _vcpus("effective")
+    allocated_vcpus_count = _vcpus("allocated")
+    committed_vcpus_count = _vcpus("committed")
+    failover_vcpus_count = _vcpus("failover")
+    in_flight_vcpus_count = _vcpus("in_flight")
+    free_vcpus = _free_vcpus()

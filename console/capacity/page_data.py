@@ -21,10 +21,12 @@ from capacity.models import (
 from console.base import PageData, badge, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
 from console.commitments.presentation import commitment_name
-from console.links import find_link, find_url, list_url, row_url
+from console.links import find_url, list_url, row_url
+from console.names import Names, reservation_name
 from core.text import (
     NOTHING,
     count_text,
+    gib_number,
     gib_text,
     memory_short,
     moment_text,
@@ -169,6 +171,8 @@ def host_page(host: Host) -> PageData:
         )
         for vm in running.order_by("-memory_bytes", "name")[:ROWS_SHOWN]
     )
+    claims = unlisted_claims(host.pk, most=ROWS_SHOWN)
+    names = Names(one for claim in claims for one in (claim.consumer, claim.project_id))
     return PageData(
         lines=room_lines(room) if room is not None else (),
         leaving=leaving_lines(LeavingRoom.objects.filter(host=host)),
@@ -181,14 +185,14 @@ def host_page(host: Host) -> PageData:
         vms_url=list_url("hosts.instance", host__id__exact=host.pk),
         claims=tuple(
             PageData(
-                name=claim.consumer,
+                name=names.of("vm", claim.consumer) or claim.consumer,
                 url=find_url("consumer", claim.consumer),
                 kind=claim.kind.lower(),
-                project=find_link("project", claim.project_id),
+                project=names.link("project", claim.project_id),
                 size=f"{gib_text(claim.memory_bytes)}, {count_text(claim.vcpus, 'vCPUs')}",
                 since=time_tag(claim.since),
             )
-            for claim in unlisted_claims(host.pk, most=ROWS_SHOWN)
+            for claim in claims
         ),
         decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
     )
@@ -272,12 +276,6 @@ def _vms_by_reservation(reservation_ids: Sequence[int]) -> Mapping[int, tuple[Pa
     return lines
 
 
-def reservation_name(row: Reservation) -> str:
-    """Return what people call a reservation: a failover slot has a name, a slot its number."""
-    failover = getattr(row, "failover", None)
-    return str(row if failover is None else failover)
-
-
 #: What the agent of a slot's host makes of it, for people.
 AGENT_WORDS: Final = {
     WorkloadState.PENDING: "its agent is asked to make it",
@@ -306,9 +304,10 @@ def _slot_line(row: Reservation, vms: tuple[PageData, ...], asked: Workload | No
         url=row_url(row),
         kind=row.get_kind_display(),
         flavor=row.resource_name or NOTHING,
-        memory=gib_text(row.memory_bytes),
+        memory=gib_number(row.memory_bytes),
         vcpus=count_text(row.vcpus),
-        blocked=_blocked_text(row),
+        blocked_gib=gib_number(row.blocked_memory_bytes),
+        blocked_vcpus=count_text(row.blocked_vcpus),
         host_name=host.name if host else "",
         host_url=row_url(host) if host else "",
         zone=row.zone,
@@ -320,12 +319,6 @@ def _slot_line(row: Reservation, vms: tuple[PageData, ...], asked: Workload | No
         vms_more=f"{len(vms) - VMS_SHOWN:,}",
         why=decision_sentences(row.decision),
     )
-
-
-def _blocked_text(row: Reservation) -> str:
-    if row.blocked_memory_bytes == 0 and row.blocked_vcpus == 0:
-        return "nothing"
-    return f"{gib_text(row.blocked_memory_bytes)}, {count_text(row.blocked_vcpus, 'vCPUs')}"
 
 
 def reservation_badge(row: Reservation) -> SafeString:

@@ -10,18 +10,21 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from capacity.models import Reservation
-from console.base import SystemOwnedAdmin, column, link, shown
-from console.capacity.page_data import reservation_badge, reservation_name, slot_lines
-from console.hosts.columns import ZoneFilter
+from console.base import SystemOwnedAdmin, link, shown
+from console.capacity.page_data import reservation_badge, slot_lines
+from console.commitments.presentation import commitment_name
+from console.hosts.columns import FoundByName, ZoneFilter
 from console.links import find_link, list_url, register_findable, row_link
+from console.names import names_of, reservation_name
 from console.pages import set_crumbs
-from core.text import NOTHING, count_text, gib_text
+from core.text import NOTHING, count_text, gib_number
+from hosts.models import Project
 
 register_findable("reservation", Reservation, "uuid")
 
 
 @admin.register(Reservation)
-class ReservationAdmin(SystemOwnedAdmin[Reservation]):
+class ReservationAdmin(FoundByName[Reservation], SystemOwnedAdmin[Reservation]):
     """Capacity held on hosts."""
 
     owner_note = (
@@ -37,10 +40,10 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "zone",
         "group",
         "flavor",
-        "memory",
-        "cores",
-        "blocked_memory",
-        "blocked_cores",
+        "memory_gib",
+        "vcpus_count",
+        "blocked_gib",
+        "blocked_vcpus_count",
         "ready",
     )
     list_filter = (ZoneFilter, "kind", "is_ready", "ready_reason", "flavor_group_name")
@@ -51,7 +54,11 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
         "=target_host__name",
         "=confirmed_host__name",
     )
-    search_help_text = "Whole id of the reservation, commitment or project, or whole host name"
+    search_help_text = (
+        "Whole id of the reservation or commitment, id or name of the project, or host name"
+    )
+    named_columns = {"project_id": Project}
+    names_in = ("project_id",)
     list_select_related = ("commitment", "target_host", "confirmed_host", "failover")
     ordering = ("-id",)
     page_columns = (
@@ -96,8 +103,9 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
     def owner(self, row: Reservation) -> SafeString | str:
         """Link to the commitment, or the project."""
         if row.commitment is not None:
-            return row_link(row.commitment)
-        return find_link("project", row.project_id)
+            name = commitment_name(row.commitment)
+            return find_link("commitment", row.commitment.commitment_uuid, name)
+        return names_of(row).link("project", row.project_id)
 
     project = link("project", "project_id", "project")
     host = shown(
@@ -105,15 +113,15 @@ class ReservationAdmin(SystemOwnedAdmin[Reservation]):
     )
     group = shown("group", lambda row: row.flavor_group_name or NOTHING, "flavor_group_name")
     flavor = shown("flavor", lambda row: row.resource_name or NOTHING, "resource_name")
-    memory = column("memory_bytes", "memory")
-    cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
-    blocked_memory = shown(
-        "memory blocked",
-        lambda row: _some(row.blocked_memory_bytes, gib_text),
+    memory_gib = shown("memory, GiB", lambda row: gib_number(row.memory_bytes), "memory_bytes")
+    vcpus_count = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
+    blocked_gib = shown(
+        "blocked, GiB",
+        lambda row: _some(row.blocked_memory_bytes, gib_number),
         "blocked_memory_bytes",
     )
-    blocked_cores = shown(
-        "vCPUs blocked",
+    blocked_vcpus_count = shown(
+        "blocked, vCPUs",
         lambda row: _some(row.blocked_vcpus, count_text),
         "blocked_vcpus",
     )

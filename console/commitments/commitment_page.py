@@ -47,7 +47,8 @@ from console.commitments.presentation import (
     why_text,
 )
 from console.links import list_url, row_url
-from core.text import NOTHING, count_text, duration_text, gib_text, memory_text, plural, time_text
+from console.names import Names, name_rows, names_of
+from core.text import NOTHING, count_text, duration_text, gib_number, memory_text, plural, time_text
 from hosts.agents.workload_models import Workload
 from hosts.domain.workloads import WorkloadState
 from hosts.models import Domain, Instance, Project
@@ -149,13 +150,16 @@ def _covered_vms(row: Commitment) -> tuple[tuple[PageData, ...], int]:
 
 def _covered_vm(uuid: str, vm: Instance | None, place: str) -> PageData:
     if vm is None:
-        return PageData(name=uuid, url="", flavor="", size="", host="gone", slot=place)
+        gone = {"flavor": "", "memory": NOTHING, "vcpus": NOTHING, "host": "gone", "host_url": ""}
+        return PageData(name=uuid, url="", slot=place, **gone)
     return PageData(
         name=vm.name or uuid,
         url=row_url(vm),
         flavor=vm.flavor_name,
-        size=f"{gib_text(vm.memory_bytes)}, {count_text(vm.vcpus, 'vCPUs')}",
+        memory=gib_number(vm.memory_bytes),
+        vcpus=count_text(vm.vcpus),
         host=vm.host.name if vm.host is not None else "no host",
+        host_url=row_url(vm.host) if vm.host is not None else "",
         slot=place or "in no slot",
     )
 
@@ -175,6 +179,7 @@ def _places(row: Commitment, uuids: Sequence[str]) -> Mapping[str, str]:
             "reservation__commitment__commitment_uuid",
         )
     )
+    names = Names(one[-1] for one in listed if one[-1])
     own: dict[str, list[str]] = {}
     others: dict[str, list[str]] = {}
     for uuid, state, index, owner, owner_uuid in listed:
@@ -182,7 +187,8 @@ def _places(row: Commitment, uuids: Sequence[str]) -> Mapping[str, str]:
         if owner == row.pk:
             own.setdefault(uuid, []).append(f"slot {index}{seen}")
         else:
-            others.setdefault(uuid, []).append(f"slot {index} of {owner_uuid}{seen}")
+            name = names.of("commitment", owner_uuid or "") or owner_uuid
+            others.setdefault(uuid, []).append(f"slot {index} of {name}{seen}")
     return {uuid: "; ".join(places) for uuid, places in {**others, **own}.items()}
 
 
@@ -331,7 +337,7 @@ def commitment_page(row: Commitment, now: datetime) -> PageData:
                 "own_vms", "own_hold", "vms", "committed", "failover", "in_flight", "free"
             )
         ),
-        events=tuple(_event(event) for event in events[:EVENTS_SHOWN]),
+        events=_events(events[:EVENTS_SHOWN]),
         events_note=f"newest {EVENTS_SHOWN}" if more else plural(len(events), "event"),
         events_url=list_url("commitments.commitmentevent", q=row.commitment_uuid),
         story=story_page(row, now),
@@ -486,14 +492,20 @@ def _share(
     )
 
 
+def _events(events: Sequence[CommitmentEvent]) -> tuple[PageData, ...]:
+    name_rows(events, ("reason", "before", "after"))
+    return tuple(_event(event) for event in events)
+
+
 def _event(event: CommitmentEvent) -> PageData:
+    names = names_of(event)
     return PageData(
         when=time_tag(event.created_at),
         actor=event.actor,
         action=event.action.replace("_", " "),
         request_id=event.request_id,
         audit_url=list_url("journal.auditentry", q=event.request_id) if event.request_id else "",
-        changes=change_lines(event.before, event.after),
-        reason=event.reason,
+        changes=tuple(map(names.linked, change_lines(event.before, event.after))),
+        reason=names.linked(event.reason) if event.reason else "",
         explanation=decision_sentences(event.explanation),
     )

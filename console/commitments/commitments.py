@@ -7,6 +7,8 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import Case, F, Q, QuerySet, When
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Greatest
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -23,6 +25,8 @@ from console.base import (
     link,
     shown,
     time_tag,
+    with_id,
+    wrapped,
 )
 from console.commitments.commitment_page import commitment_page
 from console.commitments.presentation import (
@@ -33,10 +37,12 @@ from console.commitments.presentation import (
     condition_tone,
 )
 from console.dashboard import unfulfilled_filter
-from console.hosts.columns import ZoneFilter, with_project_name
+from console.hosts.columns import FoundByName, ZoneFilter, with_project_name
 from console.links import find_link, list_url, register_findable, text_link
+from console.names import names_of
 from console.pages import set_crumbs
-from core.text import NOTHING, count_text, percent_text
+from core.text import NOTHING, count_text, gib_number, percent_text
+from hosts.models import Project
 from journal.clock import database_now
 
 register_findable("commitment", Commitment, "commitment_uuid")
@@ -44,6 +50,16 @@ register_findable("commitment", Commitment, "commitment_uuid")
 USED_AMOUNT = Case(
     When(resource_type=ResourceType.MEMORY, then=F("used_memory_bytes")), default=F("used_vcpus")
 )
+USED_SHARE = CombinedExpression(F("used_amount") * 1000, "/", Greatest(F("accepted_amount"), 1))
+#: What was asked and accepted, each in the column of its unit.
+AMOUNTS = {
+    f"{word}_{suffix}": Case(When(resource_type=kind, then=F(f"{word}_amount")))
+    for word in ("requested", "accepted")
+    for suffix, kind in (
+        ("memory_bytes", ResourceType.MEMORY),
+        ("vcpus", ResourceType.CORES),
+    )
+}
 USE_KNOWN = Q(
     ready_status=True, accepted_amount__gt=0, last_usage_reconcile_at__isnull=False,
     state__in=LIVE_STATUSES,
@@ -130,7 +146,7 @@ class UseFilter(AnswerFilter):
 
 
 @admin.register(Commitment)
-class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
+class CommitmentAdmin(FoundByName[Commitment], SystemOwnedAdmin[Commitment]):
     """Promises, and whether they are kept."""
 
     owner_note = (
@@ -144,14 +160,14 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         ("Idle", "use=idle"),
     )
     list_display = (
-        "short_uuid",
+        "named",
         "project",
-        column("flavor_group_name", "group"),
         "zone",
-        "amount",
+        "memory_gib",
+        "vcpus",
         "state",
         "ready",
-        "used",
+        "used_share",
         "ends",
         "summary",
     )
@@ -168,7 +184,9 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "origin",
     )
     search_fields = ("commitment_uuid", "=project_id", "=domain_id", "=creator_request_id")
-    search_help_text = "Part of the uuid; whole project, domain or request id"
+    search_help_text = "Part of the uuid; whole name of a project, or its id; domain or request id"
+    named_columns = {"project_id": Project}
+    not_exported = frozenset({"requested_amount", "accepted_amount", "used_amount"})
     page_columns = (
         "commitment_uuid",
         "limes_id",
@@ -197,8 +215,9 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Commitment]:
-        """Read commitments with the names of their projects."""
-        return with_project_name(super().get_queryset(request)).annotate(used_amount=USED_AMOUNT)
+        """Read commitments with the names of their projects and amounts by unit."""
+        named = with_project_name(super().get_queryset(request))
+        return named.annotate(used_amount=USED_AMOUNT, **AMOUNTS)
 
     def page_parts(self, request: HttpRequest, row: Commitment) -> dict[str, Any]:
         """Show the page with condition, slots, hosts and events."""
@@ -206,30 +225,26 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         set_crumbs(request, (("Commitments", list_url(self.opts.label_lower)), (name, "")))
         return {"page": commitment_page(row, database_now()), "subtitle": name}
 
-    @admin.display(description="commitment", ordering="commitment_uuid")
-    def short_uuid(self, row: Commitment) -> SafeString:
-        """Show the head of the uuid; all of it on hover."""
-        uuid = row.commitment_uuid
-        shown = f"{uuid[:8]}…" if len(uuid) > 16 else uuid  # noqa: PLR2004 - width
-        return format_html('<span title="{}">{}</span>', uuid, shown)
-
+    named = with_id("flavor_group_name", "commitment_uuid", "commitment of")
     project = shown(
         "project",
         lambda row: find_link("project", row.project_id, getattr(row, "project_name", None) or ""),
         "project_name",
     )
-    project_link = link("project", "project_id", "project", ordering="")
-    amount = shown(
-        "amount",
-        lambda row: amount_text(row.resource_type, row.requested_amount),
-        "requested_amount",
+    project_link = link("project", "project_id", "project", ordering="", words="project_name")
+    memory_gib = shown(
+        "memory, GiB",
+        lambda row: gib_number(row.requested_memory_bytes),
+        "requested_memory_bytes",
     )
+    vcpus = shown("vCPUs", lambda row: count_text(row.requested_vcpus), "requested_vcpus")
 
     @admin.display(description="asked")
     def requested(self, row: Commitment) -> str:
         """Show what was asked, with the raw number."""
         unit = "bytes" if row.resource_type == "memory" else "vCPUs"
-        return f"{self.amount(row)} ({count_text(row.requested_amount, unit)})"
+        amount = amount_text(row.resource_type, row.requested_amount)
+        return f"{amount} ({count_text(row.requested_amount, unit)})"
 
     accepted = shown("accepted", lambda row: amount_text(row.resource_type, row.accepted_amount))
     ready = shown(
@@ -238,19 +253,20 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
         "ready_reason",
     )
 
-    @admin.display(description="used", ordering="used_amount")
-    def used(self, row: Commitment) -> SafeString | str:
-        """Show what assigned VMs use, of what was accepted."""
-        if row.last_usage_reconcile_at is None:
+    @admin.display(description="used", ordering=USED_SHARE)
+    def used_share(self, row: Commitment) -> SafeString | str:
+        """Show which part of what was accepted assigned VMs use; the amount on hover."""
+        if row.last_usage_reconcile_at is None or not row.accepted_amount:
             return NOTHING
         used: int = getattr(row, "used_amount", 0)
-        text = amount_text(row.resource_type, used)
-        if not row.accepted_amount:
-            return text
         if not used:
             return badge("warn", "idle", "held, and no VM uses it")
+        words = (
+            f"{amount_text(row.resource_type, used)} of "
+            f"{amount_text(row.resource_type, row.accepted_amount)}"
+        )
         share = percent_text(used, row.accepted_amount)
-        return format_html('{}<br><span class="hr-sub">{}</span>', text, share)
+        return format_html('<span title="{}">{}</span>', words, share)
 
     ends = column("end_time", "ends")
     refusals = shown(
@@ -259,10 +275,7 @@ class CommitmentAdmin(SystemOwnedAdmin[Commitment]):
             list_url("commitments.refusedchange", q=row.commitment_uuid), "that asked for it"
         ),
     )
-    summary = shown(
-        "summary",
-        lambda row: format_html('<span class="hr-wrap">{}</span>', row.status_summary or NOTHING),
-    )
+    summary = shown("summary", lambda row: wrapped(row.status_summary))
 
 
 @admin.register(CommitmentEvent)
@@ -274,6 +287,7 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
         "transaction of the change."
     )
     list_display = ("when", "commitment", "action", "actor", "changes", "why", "request_id")
+    names_in = ("commitment_uuid", "reason", "before", "after")
     list_display_links = ("when",)
     list_filter = ("action",)
     search_fields = ("^commitment_uuid", "=request_id", "actor")
@@ -284,7 +298,7 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
         "action",
         "actor",
         "request_id",
-        "reason",
+        "why",
         "changes",
         "before",
         "after",
@@ -297,12 +311,11 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
     @admin.display(description="changes")
     def changes(self, row: CommitmentEvent) -> SafeString | str:
         """Show what changed, before and after."""
-        listed = ((line,) for line in change_lines(row.before, row.after))
+        names = names_of(row)
+        listed = ((names.linked(line),) for line in change_lines(row.before, row.after))
         return format_html_join("", '<span class="hr-wrap">{}</span><br>', listed) or NOTHING
 
-    why = shown(
-        "why", lambda row: format_html('<span class="hr-wrap">{}</span>', row.reason or NOTHING)
-    )
+    why = shown("why", lambda row: wrapped(names_of(row).linked(row.reason)))
     explained = shown("explanation", lambda row: json_block(row.explanation))
 
 

@@ -18,6 +18,7 @@ from commitments.services.compaction_plans import PlannedCompaction, plan_zone
 from console.base import SystemOwnedAdmin, badge, column, request_actor, shown
 from console.hosts.columns import ZoneFilter
 from console.links import find_url, list_url
+from console.names import Names
 from core.text import NOTHING, count_text, duration_text, gib_text, plural
 from journal.clock import database_now
 from journal.errors import NotReady
@@ -100,6 +101,7 @@ def _words_of(done: Compaction) -> str:
 def plan_page(plan: PlannedCompaction) -> dict[str, Any]:
     """Return what the page of a zone's plan shows."""
     hosts = len(plan.releases)
+    names = Names(move.commitment_uuid for release in plan.releases for move in release.moves)
     memory_bytes = sum(release.size.memory_bytes for release in plan.releases)
     if hosts:
         title = f"{plural(hosts, 'host')} would be free after {plural(plan.moves, 'move')}"
@@ -124,7 +126,8 @@ def plan_page(plan: PlannedCompaction) -> dict[str, Any]:
                 "moves": [
                     {
                         "slot": move.slot_index,
-                        "commitment": move.commitment_uuid,
+                        "commitment": names.of("commitment", move.commitment_uuid)
+                        or move.commitment_uuid,
                         "commitment_url": find_url("commitment", move.commitment_uuid),
                         "memory": gib_text(move.size.memory_bytes),
                         "to": move.host_name,

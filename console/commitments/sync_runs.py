@@ -32,10 +32,12 @@ from console.base import (
     time_tag,
     verdict,
 )
+from console.hosts.columns import FoundByName
 from console.links import find_link, list_url
+from console.names import names_of
 from console.pages import set_crumbs
 from core.text import NOTHING, duration_text, plural
-from hosts.models import Project
+from hosts.models import Instance, Project
 from journal.middleware import request_id_of
 
 TONES = {
@@ -192,6 +194,7 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
     list_filter = (since_filter("created_at", "refused in"), "zone", "is_timeout", "actor")
     search_fields = ("request_id", "actor", "reason", "asked")
     search_help_text = "Commitment uuid, project name or id, request id, who asked, words of why"
+    names_in = ("asked", "reason")
     page_columns = (
         "zone",
         "verdict",
@@ -314,7 +317,7 @@ def _words(row: RefusedChange, item: dict[str, Any]) -> SafeString:
 def _commitment(row: RefusedChange, uuid: str) -> SafeString | str:
     """Link to a commitment that was there before: a new one that is refused is stored nowhere."""
     was_there = any(item["commitment"] == uuid and item["old_status"] for item in row.asked)
-    return find_link("commitment", uuid) if was_there else uuid
+    return names_of(row).link("commitment", uuid) if was_there else uuid
 
 
 def _lines(lines: Sequence[str]) -> SafeString | str:
@@ -337,7 +340,7 @@ class OpenFilter(AnswerFilter):
 
 
 @admin.register(AssignmentPeriod)
-class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
+class AssignmentPeriodAdmin(FoundByName[AssignmentPeriod], SystemOwnedAdmin[AssignmentPeriod]):
     """From when to when commitments covered VMs."""
 
     owner_note = (
@@ -356,7 +359,7 @@ class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
     )
     list_filter = (OpenFilter, "resource_type")
     search_fields = ("=vm_uuid", "=commitment_uuid", "=project_id")
-    search_help_text = "Whole id of a VM, commitment or project"
+    search_help_text = "Whole id of a VM, commitment or project; whole name of a VM or project"
     page_columns = (
         "vm",
         "commitment",
@@ -367,6 +370,8 @@ class AssignmentPeriodAdmin(SystemOwnedAdmin[AssignmentPeriod]):
         "lasted",
     )
 
+    names_in = ("vm_uuid", "commitment_uuid", "project_id")
+    named_columns = {"vm_uuid": Instance, "project_id": Project}
     vm = link("vm", "vm_uuid", "VM")
     commitment = link("commitment", "commitment_uuid", "covered by")
     project = link("project", "project_id", "project")

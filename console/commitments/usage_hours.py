@@ -3,59 +3,120 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import Case, F, QuerySet, When
 from django.http import HttpRequest
 
 from commitments.domain.statuses import ResourceType
 from commitments.services.prices import remove_price, save_price
 from commitments.usage_models import CommitmentAccount, CommitmentHour, GroupPrice, ObservedHour
-from console.base import BaseAdmin, SystemOwnedAdmin, column, request_actor, shown
-from console.hosts.columns import ZoneFilter
-from core.text import gib_text
+from console.base import (
+    BaseAdmin,
+    Column,
+    SystemOwnedAdmin,
+    column,
+    link,
+    request_actor,
+    shown,
+    with_id,
+)
+from console.hosts.columns import FoundByName, ZoneFilter
+from core.text import NOTHING, count_text, gib_number
+from hosts.models import Project
 from journal.middleware import request_id_of
 from scheduling.resources import MIB
 
+#: What an account has in MiB or vCPUs, each in the column of its unit.
+AMOUNTS: Final = {
+    f"{word}_{suffix}": Case(When(resource_type=kind, then=F(f"{word}_amount")))
+    for word in ("promised", "used")
+    for suffix, kind in (("memory_mib", ResourceType.MEMORY), ("vcpus", ResourceType.CORES))
+}
 CURRENCY: Final = re.compile("[A-Z]{3}")
 
 
-def _amount(kind: str, amount: int) -> str:
-    return gib_text(amount * MIB) if kind == ResourceType.MEMORY else f"{amount:,} vCPUs"
+def _in_gib(kind: str, amount: int) -> str:
+    """Return an amount under a heading of GiB; a dash for one of vCPUs."""
+    return gib_number(amount * MIB) if kind == ResourceType.MEMORY else NOTHING
 
 
-def _mean(row: CommitmentHour, amount_seconds: int) -> str:
-    mean = amount_seconds // row.observed_seconds if row.observed_seconds else 0
-    return _amount(row.account.resource_type, mean)
+def _in_vcpus(kind: str, amount: int) -> str:
+    """Return an amount under a heading of vCPUs; a dash for one of memory."""
+    return NOTHING if kind == ResourceType.MEMORY else count_text(amount)
+
+
+Text = Callable[[str, int], str]
+
+
+def _kept(title: str, name: str, text: Text) -> Column:
+    """Return a column of an account's amount, in one unit."""
+    return shown(title, lambda row: text(row.resource_type, getattr(row, name)), name)
+
+
+def _mean(title: str, name: str, text: Text) -> Column:
+    """Return a column of the mean of an hour, in one unit."""
+
+    def mean(row: CommitmentHour) -> str:
+        seconds = row.observed_seconds
+        amount = getattr(row, name) // seconds if seconds else 0
+        return text(row.account.resource_type, amount)
+
+    return shown(title, mean)
 
 
 @admin.register(CommitmentAccount)
-class CommitmentAccountAdmin(SystemOwnedAdmin[CommitmentAccount]):
+class CommitmentAccountAdmin(FoundByName[CommitmentAccount], SystemOwnedAdmin[CommitmentAccount]):
     """Commitments as somebody pays for them."""
 
     owner_note = "Written by each whole usage run; accounts stay until their hours are forgotten."
     list_display = (
-        "commitment_uuid",
-        "project_id",
+        "named",
+        "project",
         "zone",
-        "flavor_group_name",
-        "promised",
-        "used",
+        "promised_gib",
+        "used_gib",
+        "promised_vcpus",
+        "used_vcpus",
         "is_open",
         "seen_at",
     )
-    list_filter = ("is_open", ZoneFilter)
+    list_filter = ("is_open", ZoneFilter, "flavor_group_name", "resource_type")
     search_fields = ("=commitment_uuid", "=project_id")
-    search_help_text = "Whole uuid of a commitment, or id of a project"
-
-    promised = shown(
-        "promised", lambda row: _amount(row.resource_type, row.promised_amount), "promised_amount"
+    search_help_text = "Whole uuid of a commitment; id or whole name of a project"
+    named_columns = {"project_id": Project}
+    names_in = ("commitment_uuid", "project_id")
+    not_exported = frozenset({"promised_amount", "used_amount"})
+    page_columns = (
+        "commitment_uuid",
+        "project",
+        "domain",
+        "zone",
+        "flavor_group_name",
+        "promised_gib",
+        "used_gib",
+        "promised_vcpus",
+        "used_vcpus",
+        "is_open",
+        "seen_at",
     )
-    used = shown("used", lambda row: _amount(row.resource_type, row.used_amount), "used_amount")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CommitmentAccount]:
+        """Read accounts with their amounts by unit."""
+        return super().get_queryset(request).annotate(**AMOUNTS)
+
+    named = with_id("flavor_group_name", "commitment_uuid", "commitment of")
+    project = link("project", "project_id", "project")
+    domain = link("domain", "domain_id", "domain")
+    promised_gib = _kept("promised, GiB", "promised_amount", _in_gib)
+    used_gib = _kept("used, GiB", "used_amount", _in_gib)
+    promised_vcpus = _kept("promised, vCPUs", "promised_amount", _in_vcpus)
+    used_vcpus = _kept("used, vCPUs", "used_amount", _in_vcpus)
 
 
 @admin.register(CommitmentHour)
@@ -66,13 +127,35 @@ class CommitmentHourAdmin(SystemOwnedAdmin[CommitmentHour]):
         "Means over the seconds that were observed. What nobody looked at is in no row; "
         "forgotten after 13 months."
     )
-    list_display = ("at", "account", "promised", "used", "observed_seconds")
+    list_display = (
+        "at",
+        "commitment",
+        "project",
+        "promised_gib",
+        "used_gib",
+        "promised_vcpus",
+        "used_vcpus",
+        "observed_seconds",
+    )
     list_select_related = ("account",)
+    names_in = ("commitment_uuid", "project_id")
     search_fields = ("=account__commitment_uuid",)
     search_help_text = "Whole uuid of a commitment"
 
-    promised = shown("promised", lambda row: _mean(row, row.promised_amount_seconds))
-    used = shown("used", lambda row: _mean(row, row.used_amount_seconds))
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CommitmentHour]:
+        """Read hours with what their accounts are of."""
+        return super().get_queryset(request).annotate(
+            commitment_uuid=F("account__commitment_uuid"),
+            project_id=F("account__project_id"),
+            resource_type=F("account__resource_type"),
+        )  # fmt: skip
+
+    commitment = link("commitment", "commitment_uuid", "commitment", ordering="")
+    project = link("project", "project_id", "project", ordering="")
+    promised_gib = _mean("promised, GiB", "promised_amount_seconds", _in_gib)
+    used_gib = _mean("used, GiB", "used_amount_seconds", _in_gib)
+    promised_vcpus = _mean("promised, vCPUs", "promised_amount_seconds", _in_vcpus)
+    used_vcpus = _mean("used, vCPUs", "used_amount_seconds", _in_vcpus)
 
 
 @admin.register(ObservedHour)

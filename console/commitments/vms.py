@@ -10,14 +10,15 @@ from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
-from console.base import SystemOwnedAdmin, badge, column, link, shown
-from console.hosts.columns import CLOUD_NOTE, ZoneFilter, with_project_name
+from console.base import SystemOwnedAdmin, badge, link, shown
+from console.hosts.columns import CLOUD_NOTE, FoundByName, ZoneFilter, with_project_name
 from console.links import find_link, row_link
-from core.text import NOTHING, count_text, memory_text, plural
+from console.names import names_of, reservation_title
+from core.text import NOTHING, count_text, gib_number, memory_text, plural
 from failover.choices import Uncovered
 from failover.domain.patterns import required_count
 from failover.selectors.zone import failover_requirements
-from hosts.models import Instance
+from hosts.models import Instance, Project
 from journal.statements import fetch_row
 
 COVER = """
@@ -53,25 +54,25 @@ RUNNING_STATUSES = frozenset({"ACTIVE", "RESIZE", "VERIFY_RESIZE", "MIGRATING", 
 
 
 @admin.register(Instance)
-class InstanceAdmin(SystemOwnedAdmin[Instance]):
+class InstanceAdmin(FoundByName[Instance], SystemOwnedAdmin[Instance]):
     """Nova servers."""
 
     owner_note = CLOUD_NOTE
     list_display = (
         "named",
-        "openstack_id",
         "project",
         "host_link",
         "zone",
         "flavor_link",
-        "memory",
-        "cores",
+        "memory_gib",
+        "vcpus_count",
         "state",
         "covered_by",
     )
     list_filter = (ZoneFilter, "status", "os_type")
     search_fields = ("=openstack_id", "name", "=project_id", "=flavor_name")
-    search_help_text = "Name; whole id, project id or flavor name"
+    search_help_text = "Name; whole id, project's name or id, or flavor name"
+    named_columns = {"project_id": Project}
     list_select_related = ("host",)
     ordering = ("-id",)
     page_columns = (
@@ -113,7 +114,8 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         annotated: QuerySet[Instance] = named.annotate(covering_uuid=Subquery(covering))
         return annotated
 
-    named = shown("name", row_link, "name")
+    names_in = ("covering_uuid",)
+    named = shown("name", lambda row: row_link(row, hint=row.openstack_id), "name")
     named.is_link = True
     project = shown(
         "project",
@@ -126,8 +128,8 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         "host__name",
     )
     flavor_link = link("flavor", "flavor_name", "flavor")
-    memory = column("memory_bytes", "memory")
-    cores = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
+    memory_gib = shown("memory, GiB", lambda row: gib_number(row.memory_bytes), "memory_bytes")
+    vcpus_count = shown("vCPUs", lambda row: count_text(row.vcpus), "vcpus")
 
     @admin.display(description="status", ordering="status")
     def state(self, row: Instance) -> SafeString:
@@ -140,7 +142,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
     def covered_by(self, row: Instance) -> SafeString | str:
         """Link to the commitment that covers the VM; otherwise it is pay-as-you-go."""
         uuid = getattr(row, "covering_uuid", None)
-        return find_link("commitment", uuid, f"{uuid[:8]}…") if uuid else "pay as you go"
+        return names_of(row).link("commitment", uuid) if uuid else "pay as you go"
 
     @admin.display(description="in reservations")
     def reservations(self, row: Instance) -> SafeString | str:
@@ -150,7 +152,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
         """
         found = list(
             ReservationAllocation.objects.filter(vm_uuid=row.openstack_id).select_related(
-                "reservation__commitment"
+                "reservation__commitment", "reservation__failover"
             )
         )
         slots = [one for one in found if one.reservation.kind == ReservationKind.COMMITTED]
@@ -158,8 +160,7 @@ class InstanceAdmin(SystemOwnedAdmin[Instance]):
             (
                 row_link(
                     allocation.reservation,
-                    f"{allocation.reservation} of "
-                    f"{allocation.reservation.commitment or allocation.reservation.kind}",
+                    reservation_title(allocation.reservation),
                 ),
                 ""
                 if allocation.reservation.kind == ReservationKind.FAILOVER

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from console.base import PageData
 from console.failover.loss import vm_names
 from console.links import find_url, list_url, row_url
+from console.names import Names
 from console.pages import answered, seen_row, show_page
 from core.text import gib_text, time_text
 from failover.domain.drain_window import SafeWindow
@@ -59,6 +60,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
             *(row.vm for row in report.weakened),
         }
     )
+    promised = Names(report.stranded_commitments)
     when = _when(window, is_safe=report.is_safe)
     return {
         "problem": "",
@@ -70,7 +72,7 @@ def drain_page(answer: DrainAnswer) -> dict[str, Any]:
         "when": when,
         "stranded": [
             {
-                "commitment": uuid,
+                "commitment": promised.of("commitment", uuid) or uuid,
                 "url": find_url("commitment", uuid),
                 "slots": len(slots),
                 "memory": gib_text(sum(slot.memory_bytes for slot in slots)),

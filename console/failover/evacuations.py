@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from django.contrib import admin
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -19,7 +19,7 @@ from console.base import (
     link,
     verdict,
 )
-from console.hosts.columns import ZoneFilter
+from console.hosts.columns import FoundByName, ZoneFilter, with_vm_name
 from console.links import find_link, list_url, text_link
 from console.pages import set_crumbs
 from core.text import NOTHING, plural
@@ -137,7 +137,7 @@ class WhyFilter(AnswerFilter):
 
 
 @admin.register(EvacuationMove)
-class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
+class EvacuationMoveAdmin(FoundByName[EvacuationMove], SystemOwnedAdmin[EvacuationMove]):
     """VMs of dead hosts and the slots chosen for them."""
 
     owner_note = EvacuationPlanAdmin.owner_note
@@ -152,7 +152,8 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
     )
     list_filter = ("state", WhyFilter)
     search_fields = ("=vm_uuid", "=reservation_name")
-    search_help_text = "Whole uuid of the VM, or whole name of the slot"
+    search_help_text = "Whole uuid or name of the VM, or whole name of the slot"
+    named_columns = {"vm_uuid": Instance}
     list_select_related = ("from_host", "target_host")
     ordering = ("-plan", "vm_uuid")
     page_columns = (
@@ -169,11 +170,7 @@ class EvacuationMoveAdmin(SystemOwnedAdmin[EvacuationMove]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EvacuationMove]:
         """Read moves with the names of their VMs, which are known while the VMs are there."""
-        vm = Instance.objects.filter(openstack_id=OuterRef("vm_uuid"))
-        named: QuerySet[EvacuationMove] = (
-            super().get_queryset(request).annotate(vm_name=Subquery(vm.values("name")[:1]))
-        )
-        return named
+        return with_vm_name(super().get_queryset(request))
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """Let plans link to their moves."""

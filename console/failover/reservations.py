@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, F, Prefetch, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -12,7 +12,7 @@ from capacity.models import ReservationAllocation
 from console.base import SystemOwnedAdmin, badge, column, shown
 from console.failover.loss import hosts_text, vm_names
 from console.links import find_link, row_link
-from core.text import NOTHING, gib_text
+from core.text import NOTHING, count_text, gib_number
 from failover.choices import SlotState
 from failover.models import FailoverReservation
 from hosts.models import Instance
@@ -32,7 +32,17 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     owner_note = (
         "Written by the loop, by validation and by evacuations; the database keeps the rules."
     )
-    list_display = ("name", "zone", "host", "size", "users", "state_column", "agreed", "changed")
+    list_display = (
+        "name",
+        "zone",
+        "host",
+        "memory_gib",
+        "vcpus",
+        "users_count",
+        "state_column",
+        "agreed",
+        "changed",
+    )
     list_filter = ("state", "reservation__zone")
     search_fields = (
         "=name",
@@ -47,7 +57,8 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
         "name",
         "zone",
         "host",
-        "size",
+        "memory_gib",
+        "vcpus",
         "state_column",
         "user_list",
         "agreed",
@@ -58,12 +69,18 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverReservation]:
-        """Read slots with the number of their users and where these run."""
+        """Read slots with what they hold, the number of their users and where these run."""
         users = ReservationAllocation.objects.select_related("vm_host").order_by("pk")
         chosen: QuerySet[FailoverReservation] = (
             super()
             .get_queryset(request)
-            .annotate(user_count=Count("reservation__allocations", distinct=True))
+            .annotate(
+                zone=F("reservation__zone"),
+                host_name=F("reservation__target_host__name"),
+                memory_bytes=F("reservation__memory_bytes"),
+                vcpus=F("reservation__vcpus"),
+                user_count=Count("reservation__allocations", distinct=True),
+            )
             .prefetch_related(Prefetch("reservation__allocations", queryset=users))
         )
         return chosen
@@ -89,13 +106,13 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
         "host", lambda row: row_link(row.reservation.target_host), "reservation__target_host__name"
     )
 
-    @admin.display(description="size", ordering="reservation__memory_bytes")
-    def size(self, row: FailoverReservation) -> str:
-        """Show what it holds."""
-        held = row.reservation
-        return f"{gib_text(held.memory_bytes)}, {held.vcpus:,} vCPUs"
-
-    users = shown("users", lambda row: f"{getattr(row, 'user_count', 0):,}", "user_count")
+    memory_gib = shown(
+        "memory, GiB",
+        lambda row: gib_number(row.reservation.memory_bytes),
+        "reservation__memory_bytes",
+    )
+    vcpus = shown("vCPUs", lambda row: count_text(row.reservation.vcpus), "reservation__vcpus")
+    users_count = shown("VMs", lambda row: count_text(getattr(row, "user_count", 0)), "user_count")
 
     @admin.display(description="users")
     def user_list(self, row: FailoverReservation) -> SafeString | str:

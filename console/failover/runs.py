@@ -20,15 +20,18 @@ from console.base import (
     since_filter,
     time_tag,
     verdict,
+    wrapped,
 )
-from console.failover.loss import hosts_text, with_vm_and_host
-from console.hosts.columns import ZoneFilter, with_vm_name
+from console.failover.loss import hosts_text, vm_names, with_vm_and_host
+from console.hosts.columns import FoundByName, ZoneFilter, with_vm_name
 from console.links import list_url
+from console.names import names_of
 from console.pages import set_crumbs
 from core.text import NOTHING, duration_text, moment_text, plural
 from failover.choices import RunOutcome
 from failover.models import FailoverDecision, FailoverEvent, FailoverRun
 from failover.services.replanning import ReplanOutcome, replan_vm
+from hosts.models import Instance
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 
@@ -64,7 +67,8 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
         "created",
         "reused",
         "failed",
-        "removed",
+        "changed",
+        "deleted",
     )
     list_filter = (ZoneFilter, "outcome", "is_dry_run")
     search_fields = ("zone", "=request_id")
@@ -120,10 +124,8 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
     created = shown("created", lambda row: _count(row, "created"))
     reused = shown("reused", lambda row: _count(row, "reused"))
     failed = shown("failed", lambda row: _count(row, "failed"))
-    removed = shown(
-        "changed, deleted",
-        lambda row: f"{_count(row, 'reservations_updated')}, {_count(row, 'reservations_deleted')}",
-    )
+    changed = shown("changed", lambda row: _count(row, "reservations_updated"))
+    deleted = shown("deleted", lambda row: _count(row, "reservations_deleted"))
 
 
 def _count(row: FailoverRun, name: str) -> str:
@@ -136,13 +138,15 @@ def replan_now(
 ) -> None:
     """Plan some VMs without waiting for the loop, and say what became of each."""
     uuids = list(rows.values_list("vm_uuid", flat=True)[: MOST_REPLANNED + 1])
+    names = vm_names(uuids)
     for vm_uuid in uuids[:MOST_REPLANNED]:
+        name = names.get(vm_uuid, vm_uuid)
         try:
             done = replan_vm(vm_uuid, request_id=request_id_of(request))
         except HeadroomError as problem:
-            messages.warning(request, f"{vm_uuid}: {problem.message}")
+            messages.warning(request, f"{name}: {problem.message}")
             continue
-        words = f"{vm_uuid}: {OUTCOME_WORDS[done.outcome]}"
+        words = f"{name}: {OUTCOME_WORDS[done.outcome]}"
         if done.outcome == ReplanOutcome.COVERED:
             messages.success(request, words)
         else:
@@ -158,7 +162,7 @@ def lack_text(row: FailoverDecision) -> str:
 
 
 @admin.register(FailoverDecision)
-class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
+class FailoverDecisionAdmin(FoundByName[FailoverDecision], SystemOwnedAdmin[FailoverDecision]):
     """VMs that have fewer slots than they need, and why."""
 
     owner_note = "Written by the loop; a row goes once its VM has the slots it needs."
@@ -166,7 +170,8 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
     list_display = ("vm", "zone", "host", "have", "reason_column", "since_column", "tried")
     list_filter = (ZoneFilter, "reason")
     search_fields = ("=vm_uuid",)
-    search_help_text = "Whole uuid of the VM"
+    search_help_text = "Whole uuid or name of the VM"
+    named_columns = {"vm_uuid": Instance}
     ordering = ("zone", "since", "id")
     actions = (replan_now,)  # type: ignore[assignment]  # the one action of this page
     page_columns = (
@@ -225,14 +230,16 @@ class FailoverDecisionAdmin(SystemOwnedAdmin[FailoverDecision]):
 
 
 @admin.register(FailoverEvent)
-class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
+class FailoverEventAdmin(FoundByName[FailoverEvent], SystemOwnedAdmin[FailoverEvent]):
     """What happened to slots and coverage, newest first."""
 
     owner_note = "Append-only; forgotten after HEADROOM_FAILOVER__EVENT_RETENTION_DAYS."
-    list_display = ("when", "reason_column", "zone", "reservation_name", "host", "vm", "message")
+    list_display = ("when", "reason_column", "zone", "reservation_name", "host", "vm", "words")
     list_filter = (since_filter("happened_at", "happened in"), ZoneFilter, "reason", "is_warning")
     search_fields = ("=reservation_name", "=vm_uuid", "=host_name", "=request_id")
-    search_help_text = "Whole name of the slot or host, whole uuid of the VM or request id"
+    search_help_text = "Whole name of the slot, host or VM, uuid of the VM or request id"
+    named_columns = {"vm_uuid": Instance}
+    names_in = ("message",)
     ordering = ("-id",)
     page_columns = (
         "happened_at",
@@ -241,7 +248,7 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
         "reservation_name",
         "host",
         "vm",
-        "message",
+        "words",
         "facts",
         "request_id",
     )
@@ -258,3 +265,4 @@ class FailoverEventAdmin(SystemOwnedAdmin[FailoverEvent]):
     )
     host = link("host", "host_name", "host")
     vm = link("vm", "vm_uuid", "VM", words="vm_name")
+    words = shown("message", lambda row: wrapped(names_of(row).linked(row.message)), "message")

@@ -22,9 +22,11 @@ from console.base import (
     link,
     request_actor,
     shown,
+    with_id,
 )
-from console.hosts.columns import CLOUD_NOTE, enabled_badge
+from console.hosts.columns import CLOUD_NOTE, FoundByName, enabled_badge
 from console.links import find_link, list_url, register_findable, row_link, text_link
+from console.names import names_of
 from core.text import NOTHING
 from hosts.models import (
     Aggregate,
@@ -59,7 +61,7 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
     """Keystone projects."""
 
     owner_note = CLOUD_NOTE
-    list_display = ("name", "openstack_id", "domain", "enabled", "lists")
+    list_display = ("named", "domain", "enabled", "lists")
     list_filter = ("is_enabled",)
     search_fields = ("name", "=openstack_id", "=domain_id")
     search_help_text = "Name, or whole project or domain id"
@@ -74,6 +76,7 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
         "updated_at",
     )
 
+    named = with_id("name", "openstack_id")
     domain = link("domain", "domain_id", "domain", words="domain_name")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Project]:
@@ -121,10 +124,11 @@ class DomainAdmin(SystemOwnedAdmin[Domain]):
     """Keystone domains."""
 
     owner_note = CLOUD_NOTE
-    list_display = ("name", "openstack_id", "enabled", "projects")
+    list_display = ("named", "enabled", "projects")
     search_fields = ("name", "=openstack_id")
     page_columns = ("name", "openstack_id", "enabled", "projects", "created_at", "updated_at")
 
+    named = with_id("name", "openstack_id")
     enabled = shown("state", lambda row: enabled_badge(is_enabled=row.is_enabled), "is_enabled")
 
     @admin.display(description="related")
@@ -144,10 +148,11 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
     """Host aggregates."""
 
     owner_note = CLOUD_NOTE
-    list_display = ("name", "zone", "host_count", "uuid")
+    list_display = ("named", "zone", "host_count")
     search_fields = ("name", "=uuid")
     page_columns = ("name", "uuid", "zone", "host_count", "hosts", "metadata", "updated_at")
 
+    named = with_id("name", "uuid")
     zone = shown("zone it gives", lambda row: str(row.metadata.get("availability_zone") or NOTHING))
     host_count = shown("hosts", lambda row: str(len(row.host_names)))
 
@@ -163,29 +168,35 @@ class ImageAdmin(SystemOwnedAdmin[Image]):
     """Glance images."""
 
     owner_note = CLOUD_NOTE
-    list_display = ("__str__", "openstack_id", "os_type")
+    list_display = ("named", "os_type")
     list_filter = ("os_type",)
     search_fields = ("name", "=openstack_id")
     page_columns = ("name", "openstack_id", "os_type", "properties")
 
+    named = with_id("name", "openstack_id")
+
 
 @admin.register(ServerGroup)
-class ServerGroupAdmin(SystemOwnedAdmin[ServerGroup]):
+class ServerGroupAdmin(FoundByName[ServerGroup], SystemOwnedAdmin[ServerGroup]):
     """Nova server groups."""
 
     owner_note = CLOUD_NOTE
-    list_display = ("__str__", "openstack_id", "policy", "project", "member_count")
+    list_display = ("named", "policy", "project", "member_count")
     list_filter = ("policy",)
     search_fields = ("name", "=openstack_id", "=project_id")
+    search_help_text = "Part of the name; whole id, or project's id or name"
+    named_columns = {"project_id": Project}
     page_columns = ("name", "openstack_id", "policy", "rules", "project", "member_links")
 
+    names_in = ("project_id", "members")
+    named = with_id("name", "openstack_id")
     project = link("project", "project_id", "project")
     member_count = shown("VMs", lambda row: str(len(row.members)))
 
     @admin.display(description="VMs")
     def member_links(self, row: ServerGroup) -> SafeString | str:
         """Link to the VMs."""
-        links = ((find_link("vm", uuid),) for uuid in row.members)
+        links = ((names_of(row).link("vm", uuid),) for uuid in row.members)
         return format_html_join(", ", "{}", links) or NOTHING
 
 
@@ -227,7 +238,7 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
 
 
 @admin.register(ServerMigration)
-class ServerMigrationAdmin(SystemOwnedAdmin[ServerMigration]):
+class ServerMigrationAdmin(FoundByName[ServerMigration], SystemOwnedAdmin[ServerMigration]):
     """VMs that Nova is moving: they hold room on both hosts until that is over."""
 
     owner_note = "What Nova has in progress; passes of the feed over migrations write it."
@@ -236,24 +247,31 @@ class ServerMigrationAdmin(SystemOwnedAdmin[ServerMigration]):
         "migration is over; those of a demo are over at once."
     )
     list_display = (
-        "vm_uuid",
-        column("migration_type", "kind"),
+        "named",
+        "vm",
         "status",
-        column("source_name", "from"),
-        column("target_name", "to"),
+        "source",
+        "target",
         column("over_at", "over since"),
     )
     list_filter = ("migration_type", "status")
     search_fields = ("=uuid", "=vm_uuid", "source_name", "target_name")
+    search_help_text = "Whole id of the migration, id or name of the VM, or part of a host's name"
+    named_columns = {"vm_uuid": Instance}
+    names_in = ("vm_uuid",)
+    named = shown("kind", lambda row: row.migration_type, "migration_type")
+    vm = link("vm", "vm_uuid", "VM")
+    source = link("host", "source_name", "from")
+    target = link("host", "target_name", "to")
     page_columns = (
         "uuid",
-        "vm_uuid",
+        "vm",
         "migration_type",
         "status",
-        "source_name",
+        "source",
         "source_memory_bytes",
         "source_vcpus",
-        "target_name",
+        "target",
         "target_memory_bytes",
         "target_vcpus",
         "over_at",

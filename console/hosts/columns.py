@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from django.db.models import F, Func, Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Func, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from console.base import AnswerFilter, ChoiceFilter, badge
+from console.base import AnswerFilter, BoundedSearch, ChoiceFilter, RowT, badge
 from hosts.domain.readiness import hindering_conditions
 from hosts.models import Host, HostState, HostStatus, Instance, Maintenance, Project
 
@@ -18,7 +18,9 @@ CLOUD_NOTE = (
     "here."
 )
 
-RowT = TypeVar("RowT", bound=Model)
+LONGEST_NAME: Final = 255
+#: So many projects or VMs of one name are looked for.
+MOST_NAMED: Final = 100
 
 
 def with_project_name(queryset: QuerySet[RowT]) -> QuerySet[RowT]:
@@ -35,15 +37,37 @@ def with_vm_name(queryset: QuerySet[RowT]) -> QuerySet[RowT]:
     return annotated
 
 
+class FoundByName(BoundedSearch[RowT]):
+    """Rows that hold ids of projects and VMs, found by whole names of these as well."""
+
+    named_columns: Mapping[str, type[Project] | type[Instance]] = {}
+    """Columns with such ids, and what they are of."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[RowT], search_term: str
+    ) -> tuple[QuerySet[RowT], bool]:
+        """Find rows by the fields of the list, and by names."""
+        found, is_doubled = super().get_search_results(request, queryset, search_term)
+        name = search_term.strip()
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            return found, is_doubled
+        for column, model in self.named_columns.items():
+            called: QuerySet[Any] = model._default_manager.filter(name=name).order_by()  # noqa: SLF001 - public model API
+            ids = list(called.values_list("openstack_id", flat=True)[:MOST_NAMED])
+            if ids:
+                found |= queryset.filter(**{f"{column}__in": ids})
+        return found, is_doubled
+
+
 def enabled_badge(*, is_enabled: bool) -> SafeString:
     """Show whether a row is enabled."""
     return badge("ok", "enabled") if is_enabled else badge("warn", "disabled")
 
 
-def host_state_badge(row: Host) -> SafeString:
-    """Show whether a host takes new VMs and slots, and if not, why."""
+def host_state(row: Host) -> tuple[str, str]:
+    """Return tone and words: whether a host takes new VMs and slots, and if not, why."""
     if row.is_ready:
-        return badge("ok", "ready")
+        return "ok", "ready"
     why = []
     if row.state != "up":
         why.append(row.get_state_display())
@@ -54,7 +78,13 @@ def host_state_badge(row: Host) -> SafeString:
     if row.maintenance not in {"", "ha"}:
         why.append(f"{row.get_maintenance_display()} maintenance")
     why.extend(hindering_conditions(row.conditions, row.condition_reasons))
-    return badge("bad" if row.state == "down" else "warn", ", ".join(why), row.disabled_reason)
+    return "bad" if row.state == "down" else "warn", ", ".join(why)
+
+
+def host_state_badge(row: Host) -> SafeString:
+    """Show whether a host takes new VMs and slots, and if not, why."""
+    tone, words = host_state(row)
+    return badge(tone, words, "" if tone == "ok" else row.disabled_reason)
 
 
 READY_HOST = Q(

@@ -15,7 +15,7 @@ from django.db import models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import URLPattern, path
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -30,8 +30,10 @@ from console.base import (
     shown,
     since_filter,
     time_tag,
+    wrapped,
 )
-from console.links import find_link, find_target, register_findable, row_url
+from console.links import find_target, list_url, register_findable, row_url
+from console.names import Names, names_of, object_link
 from core.doctor.findings import Severity
 from core.text import NOTHING, memory_text
 from journal.accounts import account_change, account_facts
@@ -52,6 +54,7 @@ from journal.models import (
 from journal.services import Change, record_changes
 
 FACTS_SHOWN: Final = 3
+SHORT_REQUEST: Final = 12
 #: Facts that stand before others.
 TELLING: Final = frozenset({"amount", "flavor_group", "flavorGroupName", "state", "status"})
 LONGEST_FACT: Final = 40
@@ -65,6 +68,22 @@ register_findable("User", User, "username")
 register_findable("Group", Group, "name")
 
 
+def action_words(action: str) -> str:
+    """Return what was done, in words."""
+    return " ".join("VMs" if word == "vms" else word for word in action.split("_"))
+
+
+def request_link(row: AuditEntry) -> SafeString | str:
+    """Link to all that a request changed; its id is long, and seen on hover."""
+    if not row.request_id:
+        return NOTHING
+    same = list_url("journal.auditentry", q=row.request_id)
+    said = shortened(row.request_id, LONGEST_FACT)
+    words = said if len(said) <= SHORT_REQUEST else f"…{row.request_id[-SHORT_REQUEST:]}"
+    link = '<a class="hr-link" href="{}" title="{}">{}</a>'
+    return format_html(link, same, row.request_id, words)
+
+
 @admin.register(AuditEntry)
 class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
     """Who changed what, when and why."""
@@ -74,7 +93,7 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         "Every service writes its entry in the transaction of the change."
     )
     questions = (("Yesterday", "since=yesterday"), ("The last hour", "since=hour"))
-    list_display = ("when", "actor", "action", "object", "difference", "reason", "request_id")
+    list_display = ("when", "actor", "did", "object", "difference", "why", "request_short")
     list_display_links = ("when",)
     list_filter = (since_filter("created_at", "changed in"), "action", "object_type")
     search_fields = ("^object_id", "=request_id", "actor", "reason")
@@ -85,17 +104,17 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         "request_id",
         "action",
         "object",
-        "reason",
+        "why",
         "before",
         "after",
     )
+    names_in = ("object_id", "reason", "before", "after")
 
     when = shown("when", lambda row: time_tag(row.created_at), "id")
-    object = shown(
-        "object",
-        lambda row: find_link(row.object_type, row.object_id, f"{row.object_type} {row.object_id}"),
-        "object_id",
-    )
+    did = shown("action", lambda row: action_words(row.action), "action")
+    object = shown("object", object_link, "object_id")
+    request_short = shown("request", request_link, "request_id")
+    why = shown("reason", lambda row: wrapped(names_of(row).linked(row.reason)), "reason")
 
     @admin.display(description="before and after")
     def difference(self, row: AuditEntry) -> SafeString | str:
@@ -106,8 +125,13 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         )
         names.sort(key=lambda name: name not in TELLING)
         sides = [side for side in (before, after) if side]
+        known = names_of(row)
         lines = [
-            format_html("<li>{}: {}</li>", name, " → ".join(_fact(side, name) for side in sides))
+            format_html(
+                "<li>{}: {}</li>",
+                name,
+                format_html_join(" → ", "{}", ((_fact(side, name, known),) for side in sides)),
+            )
             for name in names[:FACTS_SHOWN]
         ]
         if len(names) > FACTS_SHOWN:
@@ -146,7 +170,7 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         return redirect(request.headers.get("Referer") or "admin:index")
 
 
-def _fact(facts: dict[str, Any], name: str) -> str:
+def _fact(facts: dict[str, Any], name: str, names: Names) -> SafeString | str:
     """Return a fact of a side in a few words; what is not there, and null, as nothing."""
     said = facts.get(name)
     if said is None:
@@ -154,6 +178,9 @@ def _fact(facts: dict[str, Any], name: str) -> str:
     is_number = isinstance(said, int) and not isinstance(said, bool)
     if is_number and said >= 1 << 20 and (name == "amount" or name.endswith("_bytes")):
         return memory_text(said)
+    named = names.linked(said) if isinstance(said, str) and said else ""
+    if isinstance(named, SafeString):
+        return named
     return shortened(said if isinstance(said, str) else json.dumps(said), LONGEST_FACT)
 
 
@@ -167,13 +194,13 @@ class OutboxAdmin(SystemOwnedAdmin[Outbox]):
     list_display = (
         column("created_at"),
         "topic",
-        "object_type",
         "object",
         "transaction_id",
     )
     list_filter = ("topic",)
     search_fields = ("=object_id",)
     search_help_text = "Object id (whole)"
+    names_in = ("object_id",)
     page_columns = (
         "created_at",
         "topic",
@@ -182,7 +209,7 @@ class OutboxAdmin(SystemOwnedAdmin[Outbox]):
         "contents",
     )
 
-    object = shown("object", lambda row: find_link(row.object_type, row.object_id))
+    object = shown("object", object_link)
     contents = shown("payload", lambda row: json_block(row.payload))
 
 

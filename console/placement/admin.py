@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -25,14 +25,19 @@ from console.base import (
     SystemOwnedAdmin,
     badge,
     json_block,
+    link,
     shown,
+    with_id,
 )
-from console.links import find_link, list_url, register_findable, row_link, text_link
+from console.hosts.columns import FoundByName
+from console.links import list_url, register_findable, row_link, text_link
+from console.names import names_of
 from console.placement.candidate_page import candidate_explorer_url
 from console.placement.cutover_page import cutover_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.server_checks.results import CheckEnd
 from core.text import NOTHING, count_text, percent_text
+from hosts.models import Instance, Project
 from placement.models import (
     Aggregate,
     Allocation,
@@ -190,7 +195,7 @@ class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
 
     owner_note = API_NOTE
     change_form_before_template = "admin/provider_page.html"
-    list_display = ("name", "uuid", "parent_link", "usage", "consumers", "origin", "generation")
+    list_display = ("named", "parent_link", "usage", "consumers", "origin", "generation")
     list_filter = (NestingFilter, "origin", "is_retiring", ClassInUseFilter, TraitInUseFilter)
     search_fields = ("name",)
     search_help_text = "Name, or whole uuid"
@@ -223,6 +228,7 @@ class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
         """Show the page with the tree and the consumers."""
         return {"page": provider_page(row)}
 
+    named = with_id("name", "uuid")
     parent_link = shown("parent", lambda row: row_link(row.parent), "parent__name")
 
     @admin.display(description="used")
@@ -247,15 +253,25 @@ class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
 
 
 @admin.register(Consumer)
-class ConsumerAdmin(FoundByUuid[Consumer]):
+class ConsumerAdmin(FoundByName[Consumer], FoundByUuid[Consumer]):
     """Consumers with what they hold."""
 
     owner_note = API_NOTE
     change_form_before_template = "admin/consumer_page.html"
-    list_display = ("uuid", "kind", "project_link", "user", "holds", "generation", "updated_at")
+    list_display = (
+        "named",
+        "kind",
+        "project_link",
+        "user_name",
+        "holds",
+        "generation",
+        "updated_at",
+    )
     list_filter = (ConsumerTypeFilter, HolderFilter)
     search_fields = ("project__external_id",)
-    search_help_text = "Whole uuid, or part of a project id"
+    search_help_text = "Whole uuid or name of a VM, part of a project's id, or its whole name"
+    named_columns = {"project__external_id": Project, "uuid": Instance}
+    names_in = ("uuid", "project_id_there")
     list_select_related = ("type", "project", "user")
     page_columns = (
         "uuid",
@@ -269,7 +285,9 @@ class ConsumerAdmin(FoundByUuid[Consumer]):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Consumer]:
         """Read consumers with what they hold."""
-        rows: QuerySet[Consumer] = super().get_queryset(request)
+        rows: QuerySet[Consumer] = (
+            super().get_queryset(request).annotate(project_id_there=F("project__external_id"))
+        )
         return rows.prefetch_related("allocations__provider", "allocations__resource_class")
 
     def page_parts(self, request: HttpRequest, row: Consumer) -> dict[str, Any]:
@@ -277,9 +295,16 @@ class ConsumerAdmin(FoundByUuid[Consumer]):
         return {"page": consumer_page(row)}
 
     kind = shown("type", lambda row: row.type.name if row.type else NOTHING, "type__name")
-    project_link = shown(
-        "project", lambda row: find_link("project", row.project.external_id), "project__external_id"
+    named = shown(
+        "consumer",
+        lambda row: format_html(
+            '<span title="{}">{}</span>',
+            row.uuid,
+            names_of(row).of("vm", str(row.uuid)) or str(row.uuid),
+        ),
+        "uuid",
     )
+    project_link = link("project", "project_id_there", "project", ordering="project__external_id")
     user_name = shown("user", lambda row: row.user.external_id, "user__external_id")
 
     @admin.display(description="holds")
@@ -357,7 +382,7 @@ class AggregateAdmin(FoundByUuid[Aggregate]):
     """Labels that group providers."""
 
     owner_note = API_NOTE
-    list_display = ("__str__", "uuid", "members")
+    list_display = ("named", "members")
     search_fields = ("name",)
     search_help_text = "Name, or whole uuid"
     page_columns = ("name", "uuid", "members", "member_names", "created_at")
@@ -367,6 +392,7 @@ class AggregateAdmin(FoundByUuid[Aggregate]):
         rows: QuerySet[Aggregate] = super().get_queryset(request)
         return rows.annotate(provider_count=_count(ProviderAggregate, "aggregate"))
 
+    named = with_id("name", "uuid")
     members = shown(
         "providers", lambda row: count_text(getattr(row, "provider_count", 0)), "provider_count"
     )

@@ -11,7 +11,8 @@ from django.db.models import QuerySet
 
 from console.base import PageData, time_tag
 from console.charts import Segment, stacked_bar
-from console.links import find_link, find_url, list_url, row_url
+from console.links import find_url, list_url, row_url
+from console.names import Names
 from core.text import count_text, memory_short, percent_text, plural
 from hosts.models import Host, Instance
 from placement.domain.capacity import InventoryAmounts
@@ -143,16 +144,13 @@ def _consumer_lines(
         .select_related("resource_class")
         .order_by("resource_class_id")
     )
-    uuids = [str(row.uuid) for row in rows]
-    names = dict(
-        Instance.objects.filter(openstack_id__in=uuids).values_list("openstack_id", "name")
-    )
+    names = Names(str(row.uuid) for row in rows)
     return tuple(
         PageData(
-            who=str(row.uuid),
+            who=names.of("vm", str(row.uuid)) or str(row.uuid),
+            uuid=str(row.uuid),
             url=row_url(row),
-            vm_name=names.get(str(row.uuid), ""),
-            vm_url=find_url("vm", str(row.uuid)),
+            vm_url=find_url("vm", str(row.uuid)) if names.of("vm", str(row.uuid)) else "",
             kind=row.type.name if row.type else "no type",
             amounts=", ".join(held.get(row.pk, ())),
         )
@@ -172,10 +170,10 @@ def _provider_lines(consumer: Consumer) -> tuple[PageData, ...]:
     return tuple(
         PageData(
             who=provider.name,
+            uuid=str(provider.uuid),
             url=row_url(provider),
-            vm_name="",
             vm_url="",
-            kind=str(provider.uuid),
+            kind="nested" if provider.parent_id else "root",
             amounts=", ".join(held[pk]),
         )
         for pk, provider in providers.items()
@@ -194,11 +192,12 @@ def _history(other: str, **lookups: UUID) -> tuple[PageData, ...]:
         other: ``provider`` or ``consumer``: which side of an event is linked.
         lookups: The side whose page this is.
     """
-    events = AllocationEvent.objects.filter(**lookups).order_by("-id")[:EVENTS_SHOWN]
+    events = list(AllocationEvent.objects.filter(**lookups).order_by("-id")[:EVENTS_SHOWN])
+    names = Names(str(getattr(event, f"{other}_uuid")) for event in events)
     return tuple(
         PageData(
             moment=time_tag(event.created_at),
-            other=find_link(other, str(getattr(event, f"{other}_uuid"))),
+            other=names.link(other, str(getattr(event, f"{other}_uuid"))),
             change=(
                 f"{event.resource_class} {amount_text(event.resource_class, event.previous)} → "
                 f"{amount_text(event.resource_class, event.amount)}"

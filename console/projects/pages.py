@@ -20,7 +20,16 @@ from console.links import find_url, list_url, row_url
 from console.pages import check_view, seen_row, show_page
 from console.projects.holdings import holdings, holdings_by_group
 from console.time_charts import project_chart
-from core.text import count_text, gib_text, moment_text, percent_text, plural, relative_text
+from core.text import (
+    NOTHING,
+    count_text,
+    gib_number,
+    gib_text,
+    moment_text,
+    percent_text,
+    plural,
+    relative_text,
+)
 from hosts.models import Instance, Project
 from journal.clock import database_now
 
@@ -226,9 +235,12 @@ def _ends(project: Project, now: datetime) -> list[PageData]:
         PageData(
             name=f"{row.flavor_group_name} in {row.zone}",
             url=row_url(row),
-            amount=gib_text(row.requested_amount)
+            memory=gib_number(row.requested_amount)
             if row.resource_type == ResourceType.MEMORY
-            else count_text(row.requested_amount, "vCPUs"),
+            else NOTHING,
+            vcpus=NOTHING
+            if row.resource_type == ResourceType.MEMORY
+            else count_text(row.requested_amount),
             at=moment_text(row.end_time) if row.end_time else "",
             ago=relative_text(row.end_time, now) if row.end_time else "",
         )

@@ -15,6 +15,7 @@ from capacity.nova.stored_decisions import history_of_vm
 from commitments.models import AssignmentPeriod
 from console.base import may_view
 from console.links import find_url, row_url
+from console.names import Names
 from console.search import audit_entries
 from hosts.models import Instance, ServerMigration
 from journal.models import AuditEntry
@@ -88,14 +89,16 @@ def _decisions(vm_uuid: str) -> Iterator[VMEvent]:
 
 
 def _periods(vm_uuid: str) -> Iterator[VMEvent]:
-    rows = AssignmentPeriod.objects.filter(vm_uuid=vm_uuid).order_by("-id")
-    for row in rows[:READ_OF_EACH]:
+    rows = list(AssignmentPeriod.objects.filter(vm_uuid=vm_uuid).order_by("-id")[:READ_OF_EACH])
+    names = Names(row.commitment_uuid for row in rows)
+    for row in rows:
+        name = names.of("commitment", row.commitment_uuid) or row.commitment_uuid
         url = find_url("commitment", row.commitment_uuid)
         what = f"its {row.resource_type} came into a commitment"
-        yield VMEvent(at=row.valid_from, what=what, detail=row.commitment_uuid, url=url)
+        yield VMEvent(at=row.valid_from, what=what, detail=name, url=url)
         if row.valid_to is not None:
             what = f"its {row.resource_type} left a commitment"
-            yield VMEvent(at=row.valid_to, what=what, detail=row.commitment_uuid, url=url)
+            yield VMEvent(at=row.valid_to, what=what, detail=name, url=url)
 
 
 def _migrations(vm_uuid: str) -> Iterator[VMEvent]:

@@ -21,6 +21,7 @@ from console.base import (
     since_filter,
 )
 from console.links import list_url, text_link
+from console.names import object_link
 from journal.middleware import request_id_of
 from webhooks import services
 from webhooks.addresses import AddressForbidden, check_url
@@ -122,7 +123,7 @@ class DeliveryAdmin(SystemOwnedAdmin[Delivery], CheckedActions[Delivery]):
     )
     list_display = (
         column("topic", "kind"),
-        column("object_id", "object"),
+        shown("object", object_link, "object_id"),
         column("endpoint"),
         "state_badge",
         "attempts",
@@ -132,6 +133,7 @@ class DeliveryAdmin(SystemOwnedAdmin[Delivery], CheckedActions[Delivery]):
     )
     list_filter = (since_filter("created_at", "announced in"), "state", "endpoint", "topic")
     list_select_related = ("endpoint",)
+    names_in = ("object_id",)
     search_fields = ("=object_id",)
     search_help_text = "Whole id of an object"
     actions = (deliver_again,)  # type: ignore[assignment]  # the one action of this page
@@ -139,7 +141,7 @@ class DeliveryAdmin(SystemOwnedAdmin[Delivery], CheckedActions[Delivery]):
         "endpoint",
         "event_id",
         "topic",
-        "object_type",
+        shown("object", object_link, "object_id"),
         "object_id",
         "state_badge",
         "attempts",

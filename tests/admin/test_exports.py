@@ -15,6 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from capacity.models import HostCapacity
 from console import exports
 from hosts.models import Host
 from journal.models import AuditEntry
@@ -80,6 +81,10 @@ def test_columns_carry_units_and_values_their_kind(admin_client: Client) -> None
     (row,) = json_rows(admin_client.get(reverse("admin:hosts_host_export_json")))
     host = Host.objects.get()
     sizes = {name: value for name, value in row.items() if name.endswith(("_bytes", "_gib"))}
+    for name in sizes.keys() - {field.name for field in Host._meta.concrete_fields}:
+        of_room = sizes.pop(name)
+        if not name.startswith("free_"):
+            assert of_room == getattr(HostCapacity.objects.get(), name)
     assert sizes == {name: getattr(host, name) for name in sizes}
     assert sizes
     assert row["created_at"] == host.created_at.isoformat().replace("+00:00", "Z")

@@ -357,7 +357,8 @@ class TestActions:
 
         page = self.chosen(admin_client, "failoverdecision", "replan_now", row.pk)
 
-        assert f"{rows.uuid('a')}: has all its slots" in page
+        assert "a: has all its slots" in page
+        assert rows.uuid("a") + ":" not in page
         assert not FailoverDecision.objects.exists()
 
     def test_vm_that_cannot_be_covered_says_why(self, admin_client: Client) -> None:

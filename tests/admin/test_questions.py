@@ -95,7 +95,7 @@ def test_which_are_idle_and_which_wait(admin_client: Client) -> None:
     assert listed(admin_client, fulfilled="refused") == {refused.pk}
     shown = admin_client.get(page_url(Commitment, "changelist")).content.decode()
     assert "Reserving: az-a is full" in shown
-    assert f"{memory_text(GIB)}<br>" in shown
+    assert f'title="{memory_text(GIB)} of {memory_text(4 * GIB)}"' in shown
     assert "25 %" in shown
 
 

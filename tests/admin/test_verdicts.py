@@ -233,3 +233,36 @@ def test_a_failover_slot_says_in_words_why_it_is_there(admin_client: Client) -> 
     page = admin_client.get(page_of(row)).content.decode()
 
     assert re.search(r"made for <a[^>]*>web-1</a>; hosts: 1,900 compatible, 6 eligible", page)
+
+
+def test_a_host_says_its_state_and_what_is_left(admin_client: Client) -> None:
+    host = factories.make_host("h1", memory_gib=64, vcpus=32)
+    factories.make_vm(host=host, memory_gib=60, vcpus=4)
+    tone, words, _ = answered(admin_client, page_of(host))
+    left = "4 of 64 GiB and 28 vCPUs are free"
+    assert (tone, words) == ("ok", f"h1 is ready: {left} 1 VM here.")
+
+    host.state, host.down_since = "down", timezone.now()
+    host.status, host.disabled_reason = "disabled", "its fan died"
+    host.save()
+    tone, words, _ = answered(admin_client, page_of(host))
+    assert (tone, words.split(" Down since ")[0]) == ("bad", f"h1 is down, disabled: {left}")
+    assert words.endswith(". its fan died. 1 VM here.")
+
+
+def test_what_can_be_sold_begins_with_where_most_and_where_nothing(admin_client: Client) -> None:
+    address = reverse("headroom_sell")
+    tone, words, _ = answered(admin_client, address)
+    assert (tone, words) == ("idle", "It is not computed yet what can be sold")
+
+    gib = 1 << 30
+    for group, zone, free_gib in (("a", "az-a", 8), ("a", "az-b", 64), ("b", "az-a", 0)):
+        factories.make_group_capacity(
+            group,
+            zone=zone,
+            total_memory_bytes=64 * gib,
+            free_memory_bytes=free_gib * gib,
+        )
+    tone, words, _ = answered(admin_client, address)
+    assert tone == "warn"
+    assert words == "Most can be sold of a in az-b: 64 GiB Nothing is left of b in az-a."
