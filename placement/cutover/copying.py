@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from itertools import count
+from itertools import count, takewhile
 from typing import Final
 
 import structlog
@@ -165,7 +165,9 @@ def note_some_again() -> None:
     run(REREAD, [REREAD_AT_ONCE])
 
 
-def follow(peer: Peer, seen: Seen = unseen, *, few: int = 0) -> None:
+def follow(
+    peer: Peer, seen: Seen = unseen, *, few: int = 0, until: Callable[[], bool] = lambda: False
+) -> None:
     """Copy what is due until little is left of it; what is written meanwhile comes along.
 
     Args:
@@ -174,6 +176,7 @@ def follow(peer: Peer, seen: Seen = unseen, *, few: int = 0) -> None:
         few: How much may be left; while writes go on, there is always something, and where they
             come faster than that a few turns in a row without fewer are enough as well. With none,
             which takes that nobody writes, all is copied.
+        until: Whether to stop, whatever is left; what is under way is stored.
 
     Raises:
         CannotFollowError: something cannot be stored, again and again.
@@ -190,13 +193,13 @@ def follow(peer: Peer, seen: Seen = unseen, *, few: int = 0) -> None:
             seen(kind, len(due[kind]))
         left = sum(map(len, due.values()))
         least, idle = (left, 0) if left < least else (least, idle + 1)
-        if left <= (few if turn else 0) or (few and idle >= MOST_IDLE_TURNS):
+        if left <= (few if turn else 0) or (few and idle >= MOST_IDLE_TURNS) or until():
             return
         later = [
             *_copy_names(peer, due[CopyDue.Kind.NAMES]),
             *_copy_generations(peer, due[CopyDue.Kind.GENERATION]),
-            *_copy_providers(peer, due[CopyDue.Kind.PROVIDER], seen),
-            *_copy_consumers(peer, sorted(read_due()[CopyDue.Kind.CONSUMER]), seen),
+            *_copy_providers(peer, due[CopyDue.Kind.PROVIDER], seen, until),
+            *_copy_consumers(peer, sorted(read_due()[CopyDue.Kind.CONSUMER]), seen, until),
         ]
         put_off = Counter({one: put_off[one] + 1 for one in later})
         hopeless = [one for one, rounds in put_off.items() if rounds > MOST_ROUNDS]
@@ -245,13 +248,15 @@ def _copy_generations(peer: Peer, due: Collection[str]) -> set[Due]:
     return store(Slice(generations=generations, done=done))
 
 
-def _copy_providers(peer: Peer, due: Collection[str], seen: Seen) -> set[Due]:
+def _copy_providers(
+    peer: Peer, due: Collection[str], seen: Seen, until: Callable[[], bool]
+) -> set[Due]:
     """Store providers and note the consumers that hold other things of them than is known."""
     left, later = len(due), set[Due]()
     rows = peer.rows() if len(due) > PROVIDERS_AT_ONCE else {}
     depth = _depths(rows)
     ordered = sorted(due, key=lambda uuid: (depth.get(uuid, 0), uuid))
-    for uuids in in_chunks(ordered, PROVIDERS_AT_ONCE):
+    for uuids in takewhile(lambda _: not until(), in_chunks(ordered, PROVIDERS_AT_ONCE)):
         found = peer.each(lambda uuid: peer.provider(uuid, rows.get(uuid)), uuids)
         records = [pair[0] for pair in found if pair is not None]
         here = _held_here(uuids)
@@ -286,9 +291,11 @@ def _depths(rows: Mapping[str, Json]) -> dict[str, int]:
     return found
 
 
-def _copy_consumers(peer: Peer, due: Collection[str], seen: Seen) -> set[Due]:
+def _copy_consumers(
+    peer: Peer, due: Collection[str], seen: Seen, until: Callable[[], bool]
+) -> set[Due]:
     left, later = len(due), set[Due]()
-    for uuids in in_chunks(list(due), CONSUMERS_AT_ONCE):
+    for uuids in takewhile(lambda _: not until(), in_chunks(list(due), CONSUMERS_AT_ONCE)):
         found = peer.each(peer.consumer, uuids)
         later |= store(
             Slice(

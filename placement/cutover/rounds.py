@@ -17,8 +17,8 @@ from placement.models import CopyDue, Phase
 
 log = structlog.get_logger(__name__)
 
-#: A round of mirroring ends then, so that commands come to their turn.
-MIRROR_SECONDS: Final = 15.0
+#: A round of copying or mirroring ends then, so that commands come to their turn.
+ROUND_SECONDS: Final = 15.0
 FOLLOWED: Final = frozenset({Phase.COPYING, Phase.SWITCHED, Phase.PARTED})
 
 
@@ -43,19 +43,25 @@ def one_round() -> dict[str, int]:
 def _followed(phase: Phase) -> dict[str, int]:
     with opened_peer() as peer:
         done: dict[str, int] = {}
+        ends_at = time.monotonic() + ROUND_SECONDS
+
+        def is_over() -> bool:
+            return time.monotonic() > ends_at
+
         if phase in {Phase.SWITCHED, Phase.PARTED}:
-            ends_at = time.monotonic() + MIRROR_SECONDS
-            left = mirroring.mirror(peer, until=lambda: time.monotonic() > ends_at)
+            left = mirroring.mirror(peer, until=is_over)
             done = {"waiting": left.count, "refused": left.refused}
         if phase is Phase.PARTED and fences.has_old():
             done["settled"] = fences.settle_old(peer)
         if phase not in {Phase.COPYING, Phase.PARTED}:
             return done
-        copying.follow(peer, few=FEW_DUE)
+        copying.follow(peer, few=FEW_DUE, until=is_over)
+        if is_over():
+            return {**done, "unfinished": 1}
         moved = _moved_providers(peer)
         copying.note_due(CopyDue.Kind.PROVIDER, moved)
         copying.note_some_again()
-        copying.follow(peer, few=FEW_DUE)
+        copying.follow(peer, few=FEW_DUE, until=is_over)
         return {**done, "moved": len(moved)}
 
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
-from placement.cutover import copying, mirroring, state
+from placement.cutover import copying, mirroring, rounds, state
 from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
 from placement.cutover.switching import FEW_DUE
@@ -383,3 +383,22 @@ def write_all_kinds(number: int) -> None:
     if number % 3:
         client.call("DELETE", f"/resource_providers/{made}")
     client.put(f"/traits/CUSTOM_{number}")
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_round_that_has_copied_for_long_lets_commands_come_to_their_turn(
+    upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("copy")
+    theirs = PlacementServer(port=upstream.port, prefix=MOUNT)
+    assert theirs.send(writes_past_us(0)["inventory"][1]).status < 300
+    theirs.close()
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", -1.0)
+    copying.note_due(CopyDue.Kind.PROVIDER, [root_of(number) for number in range(3)])
+    assert one_round() == {"unfinished": 1}
+    assert CopyDue.objects.filter(kind=CopyDue.Kind.PROVIDER).count() == 3
+
+    monkeypatch.undo()
+    assert "unfinished" not in one_round()
+    assert not CopyDue.objects.exists()
+    assert_same(upstream)
