@@ -23,6 +23,7 @@ from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
 from commitments.domain.succession import hand_over_slots
+from scheduling.needs import Needs
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
@@ -215,6 +216,20 @@ def test_released_blocks_of_unknown_hosts_change_nothing() -> None:
     changed = table_with_released(table, {1: ZERO - gib(1), 7: ZERO - gib(1), 2: ZERO})
     assert changed.committed_memory_bytes.tolist() == [3 * GIB]
     assert table_with_released(table, {1: ZERO}) is table
+
+
+def test_released_needs_are_there_for_others_and_held_ones_are_not() -> None:
+    table = HostTable.from_rows([host(1, 8, gib(4)), host(2, 8, gib(4))])
+    left = table.others_left.tolist()
+    needs = {1: Needs(network=-5, gpu=-1), 2: Needs(disk_io=3), 9: Needs(gpu=1)}
+    changed = table_with_released(table, {2: gib(1)}, needs)
+    assert changed.others_left.tolist() == [
+        [left[0][0] + 5, left[0][1], left[0][2] + 1],
+        [left[1][0], left[1][1] - 3, left[1][2]],
+    ]
+    moved = changed.committed_memory_bytes - table.committed_memory_bytes
+    assert moved.tolist() == [0, GIB]
+    assert table_with_released(table, {}, {1: Needs()}) is table
 
 
 def test_no_ask_asks_no_host() -> None:
