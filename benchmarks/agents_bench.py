@@ -38,6 +38,8 @@ from hosts.agents.models import AgentMode, HostAgent, HostKey, HostLease
 from hosts.agents.workloads import Asked, create_workloads
 from hosts.models import Host
 from journal.actors import Actor
+from journal.clock import database_now
+from tests.hosts.agents.agents import report
 
 ANN = Actor(name="bench")
 SPACE = UUID(int=18)
@@ -221,8 +223,10 @@ def _made(count: int) -> tuple[str, ...]:
     Host.objects.filter(name__startswith="bench-").delete()
     names = [f"bench-{number:05}" for number in range(count)]
     ids = [uuid5(SPACE, name) for name in names]
+    now = database_now()  # agents that have reported, as all have but in their first seconds
+    reported = {"report": report(), "reported_at": now, "generated_at": now}
     agents = HostAgent.objects.bulk_create(
-        HostAgent(uuid=one, host_name=name, mode=AgentMode.ENFORCE)
+        HostAgent(uuid=one, host_name=name, mode=AgentMode.ENFORCE, **reported)
         for name, one in zip(names, ids, strict=True)
     )
     keys = [private_key(str(one)).public_key().public_bytes_raw() for one in ids]
