@@ -65,6 +65,8 @@ class Scale:
         writers: Threads.
         rate: Writes a second of each.
         seconds: How long each part lasts beyond the commands in it.
+        alone: Hosts that change sides by a command of their own.
+        together: Hosts that do by one command.
     """
 
     hosts: int
@@ -72,10 +74,12 @@ class Scale:
     writers: int
     rate: float
     seconds: float
+    alone: int
+    together: int
 
 
-QUICK = Scale(hosts=50, consumers=500, writers=4, rate=1.0, seconds=3.0)
-FULL = Scale(hosts=500, consumers=10_000, writers=10, rate=5.0, seconds=60.0)
+QUICK = Scale(hosts=50, consumers=500, writers=4, rate=1.0, seconds=3.0, alone=1, together=3)
+FULL = Scale(hosts=500, consumers=10_000, writers=10, rate=5.0, seconds=60.0, alone=10, together=10)
 
 
 @dataclass(slots=True)
@@ -244,15 +248,12 @@ def run(*, is_quick: bool) -> list[Measure]:
     return rows
 
 
-PARTS = 10
-"""Hosts that change sides by a command of their own; as many more do by one command together."""
-
-
 def run_parts(*, is_quick: bool) -> list[Measure]:
     """Let hosts change sides one by one, and return, both under load."""
     scale = QUICK if is_quick else FULL
-    one_by_one = [("--host", f"host-{number}") for number in range(PARTS)]
-    together = [word for number in range(PARTS, 2 * PARTS) for word in ("--host", f"host-{number}")]
+    named = [("--host", f"host-{number}") for number in range(scale.alone + scale.together)]
+    one_by_one = named[: scale.alone]
+    together = [word for host in named[scale.alone :] for word in host]
     with _prepared(scale) as move:
         alone = Part("without a move")
         with move.writing(alone):
