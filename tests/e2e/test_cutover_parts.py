@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
+from placement.cutover import parted
 from placement.cutover.rounds import one_round
 from placement.cutover.soon import wait_for_mirror
 from placement.models import MirroredWrite, Origin, Phase, ResourceProvider, WriteFence
@@ -236,6 +237,23 @@ def test_a_vm_moves_between_the_sides_and_back(
     assert step("status")["consumers_of_both"] == 1
     assert client.delete(path).status == 204
     assert client.get(path).json["allocations"] == {}
+    assert_same(upstream)
+
+
+def test_a_write_of_both_sides_sends_what_is_lacking_there_first(
+    client: PlacementClient, upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("switch", "--host", "host-0")
+    monkeypatch.setattr(parted, "mirror_soon", lambda: None)
+    path = f"/allocations/{consumer(1)}"
+    assert client.put(path, claim(0, None)).status == 204
+    assert client.put(path, claim(0, 1)).status == 204
+    assert MirroredWrite.objects.count() == 2
+    assert client.put(path, claim(1, 2)).status == 204
+    assert not MirroredWrite.objects.exists()
+    assert client.put(path, claim(0, 3)).status == 204
+    assert client.delete(path).status == 204
+    assert client.put(path, claim(1, None)).status == 204  # known to the mirror alone
     assert_same(upstream)
 
 
