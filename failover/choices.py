@@ -53,11 +53,7 @@ class Uncovered(models.TextChoices):
 class Unsaved(models.TextChoices):
     """Why a VM has no failover reservation to go to when hosts fail (spec failover, 17.2)."""
 
-    NO_SLOTS = "no_slots", "without any slot"
-    WHOLE_ZONE_FAILED = (
-        "whole_zone_failed",
-        "all of their zone fails, and their slots are in it",
-    )
+    NO_SLOTS = "no_slots", "without any slot outside what fails"
     ALL_SLOT_HOSTS_FAILED = "all_slot_hosts_failed", "all hosts of their slots fail with them"
     OUTNUMBERED = "outnumbered", "others take their slots"
     NOT_FIT = "not_fit", "their slots are too small or on full hosts"

@@ -20,6 +20,7 @@ from console.links import find_url, list_url
 from console.pages import LongSelect, answered, check_view, show_page
 from core.text import count_text, plural
 from failover.choices import reason_words
+from failover.domain.drill import Unprotected, UnprotectedReason
 from failover.domain.losses import Loss, loss_of
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
@@ -174,7 +175,7 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
                 host=on_host.get(row.vm, ""),
                 host_url=find_url("host", on_host[row.vm]) if row.vm in on_host else "",
                 slots=f"{row.slots} of {row.required}",
-                why=reason_words(row.reason.value),
+                why=_why(row),
             )
             for row in loss.shown
         ],
@@ -187,3 +188,9 @@ def _answer(loss: Loss, hosts: QuerySet[Host]) -> PageData:
         hosts=[(name, find_url("host", name)) for name in loss.failed_hosts[:HOSTS_SHOWN]],
         hosts_hidden=max(0, len(loss.failed_hosts) - HOSTS_SHOWN),
     )
+
+
+def _why(row: Unprotected) -> str:
+    if row.slots and row.reason is UnprotectedReason.NO_SLOTS:
+        return "all of their zone fails, and their slots are in it"
+    return reason_words(row.reason.value)

@@ -24,7 +24,6 @@ class UnprotectedReason(StrEnum):
     """Why a VM would get no slot."""
 
     NO_SLOTS = "no_slots"
-    WHOLE_ZONE_FAILED = "whole_zone_failed"
     ALL_SLOT_HOSTS_FAILED = "all_slot_hosts_failed"
     OUTNUMBERED = "outnumbered"
     NOT_FIT = "not_fit"
@@ -277,10 +276,8 @@ def _unprotected(
             reason = UnprotectedReason.OUTNUMBERED
         elif uuid in claims.has_live:
             reason = UnprotectedReason.NOT_FIT
-        elif not slots:
+        elif not slots or vm.host in without_zone:
             reason = UnprotectedReason.NO_SLOTS
-        elif vm.host in without_zone:
-            reason = UnprotectedReason.WHOLE_ZONE_FAILED
         else:
             reason = UnprotectedReason.ALL_SLOT_HOSTS_FAILED
         yield Unprotected(vm=uuid, required=vm.required_count, slots=slots, reason=reason)

@@ -153,13 +153,9 @@ class _Chances:
         is_lost = self.is_affected & ~self.has_chance & ((self.required > 0) | has_slots)
         yield UnprotectedReason.NOT_FIT, is_lost & self.has_live
         is_lost &= ~self.has_live
-        yield UnprotectedReason.NO_SLOTS, is_lost & ~has_slots
-        reason = (
-            UnprotectedReason.WHOLE_ZONE_FAILED
-            if self.is_whole
-            else UnprotectedReason.ALL_SLOT_HOSTS_FAILED
-        )
-        yield reason, is_lost & has_slots
+        has_none_left = is_lost if self.is_whole else is_lost & ~has_slots
+        yield UnprotectedReason.NO_SLOTS, has_none_left
+        yield UnprotectedReason.ALL_SLOT_HOSTS_FAILED, is_lost & ~has_none_left
 
     def named(
         self, reason: UnprotectedReason, is_lost: BoolColumn, most: int

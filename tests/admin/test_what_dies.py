@@ -67,7 +67,7 @@ def test_it_names_the_vms_of_a_rack_that_would_not_survive(
     assert [name for name, _ in answer.hosts] == ["a", "b"]
     assert {row.name for row in answer.lost} == {name_of[row.vm] for row in result.unprotected}
     assert {(row.name, row.host, row.why) for row in answer.lost} == {
-        ("bare", "b", "without any slot"),
+        ("bare", "b", "without any slot outside what fails"),
         ("inside", "a", "all hosts of their slots fail with them"),
     }
     assert answer.title == "2 VMs of 5 would not survive"
@@ -89,7 +89,7 @@ def test_hosts_aggregates_and_zones_fail_together(admin_client: Client) -> None:
     assert failed(zone="az-a") == ["a", "b", "c"]
     whole = page_of(admin_client, zone="az-a").answer
     assert {row.why for row in whole.lost} == {
-        "without any slot", "all of their zone fails, and their slots are in it"
+        "without any slot outside what fails", "all of their zone fails, and their slots are in it"
     }  # fmt: skip
     kept = page_of(admin_client, hosts="c").answer
     assert kept.tone == "ok"

@@ -58,8 +58,7 @@ def given_slots(result: DrillResult) -> dict[str, str]:
             S3,
             "1 2 3 4 5",
             {},
-            # The specification calls it no_slots (outside the zone); they have some, inside.
-            dict.fromkeys("ab", UnprotectedReason.WHOLE_ZONE_FAILED),
+            {"a": UnprotectedReason.NO_SLOTS, "b": UnprotectedReason.NO_SLOTS},
             id="S9",
         ),
         pytest.param(
@@ -110,18 +109,12 @@ def test_zone_that_has_slots_elsewhere_is_saved() -> None:
     assert given_slots(result) == {"a": "r"}
 
 
-def test_vms_of_a_whole_zone_that_is_lost_have_their_slots_in_it_or_none() -> None:
+def test_whole_zone_without_slots_elsewhere_has_no_slots() -> None:
     state = world(S3, hosts=("99",), zones={"99": "az-b"})
 
     result = simulate(state, state.expand(FailureSet(zones=("az-a",))))
 
-    assert result.unprotected
-    assert all(
-        row.reason
-        is (UnprotectedReason.WHOLE_ZONE_FAILED if row.slots else UnprotectedReason.NO_SLOTS)
-        for row in result.unprotected
-    )
-    assert {row.slots > 0 for row in result.unprotected} == {True}
+    assert {row.reason for row in result.unprotected} == {UnprotectedReason.NO_SLOTS}
 
 
 def test_unknown_names_are_all_listed() -> None:
