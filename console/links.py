@@ -56,7 +56,7 @@ def find_link(object_type: str, public_id: str, text: str = "") -> SafeString | 
     if not public_id:
         return NOTHING
     is_known = find_target(object_type) is not None
-    if text in {"", public_id}:
+    if not text.strip() or text == public_id:
         return text_link(find_url(object_type, public_id), public_id) if is_known else public_id
     if not is_known:
         return format_html('<span title="{}">{}</span>', public_id, text)
