@@ -28,6 +28,7 @@ from console.charts import (
 from console.links import find_url, row_url
 from core.text import NOTHING, count_text, memory_text, plural
 from hosts.models import Host
+from scheduling.intents import Intent
 
 NAMES_SHOWN = 200
 START_WEIGHT = "weight given by the caller"
@@ -251,9 +252,13 @@ def _ranking(row: SchedulingDecision, key: Sequence[Part]) -> tuple[PageData, ..
 
 def _ranking_note(row: SchedulingDecision) -> str:
     shown = len(row.top_hosts)
-    if shown >= row.hosts_out:
-        return "every host that passed"
-    return f"best {shown} of {row.hosts_out:,} that passed"
+    note = "every host that passed"
+    if shown < row.hosts_out:
+        note = f"best {shown} of {row.hosts_out:,} that passed"
+    scores = [float(entry["score"]) for entry in row.top_hosts]
+    if scores and row.intent == Intent.EVACUATE and scores[0] < max(scores):
+        return f"{note}; the first is where its evacuation was planned, whatever it scores"
+    return note
 
 
 def _verdict(

@@ -23,7 +23,7 @@ from console.charts import TILE_LEVELS, Tile, natural, tile_map
 from console.failover.what_dies import drill_url
 from console.links import list_url
 from console.pages import check_view, show_page
-from core.text import gib_text, memory_short, percent_text, plural
+from core.text import count_text, gib_number, gib_text, memory_short, percent_text, plural
 from failover.drill_models import FailureDrill
 from failover.models import FailoverDecision
 from hosts.models import Aggregate, Host, Instance
@@ -82,12 +82,19 @@ class Zone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What tiles show: for each host an amount, its words, and its shade."""
+    """What tiles show: for each host an amount, its words, and its shade.
+
+    Attributes:
+        cells: The amount and what it is a part of, of each host, as a table has them.
+        headings: Of those cells.
+    """
 
     amounts: list[int]
     words: list[str]
     levels: list[int]
     bad: BoolColumn
+    cells: list[tuple[str, ...]]
+    headings: tuple[str, ...]
 
 
 def map_view(request: HttpRequest) -> HttpResponse:
@@ -237,11 +244,12 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
         PageData(
             name=names[place],
             url=urls[place],
-            words=shown.words[place],
+            cells=shown.cells[place],
             state="takes nothing now" if closed[place] else "ready",
         )
         for place in most[:TABLE_SHOWN]
     ]
+    page.headings = shown.headings
     page.hidden = max(0, len(names) - TABLE_SHOWN)
 
 
@@ -279,6 +287,11 @@ def _memory(zone: Zone, column: Int64Column) -> Shown:
         ],
         levels=levels.tolist(),
         bad=np.zeros(len(zone.rows), dtype=np.bool_),
+        cells=[
+            (gib_number(amount), gib_number(most), percent_text(amount, most))
+            for amount, most in zip(amounts, wholes, strict=True)
+        ],
+        headings=("Memory, GiB", "Of all its memory, GiB", "Share"),
     )
 
 
@@ -304,6 +317,8 @@ def _risk(zone: Zone) -> Shown:
         words=[f"{plural(vms, 'VM')} without any failover slot" for vms in amounts],
         levels=[sum(vms >= bound for bound in RISK_BOUNDS) for vms in amounts],
         bad=np.array(amounts, dtype=np.int64) > 0,
+        cells=[(count_text(vms),) for vms in amounts],
+        headings=("VMs without any failover slot",),
     )
 
 

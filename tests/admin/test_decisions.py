@@ -87,6 +87,19 @@ def test_the_ranking_shows_what_each_weigher_gave_and_took(admin_client: Client)
     assert f'href="{host_page}">h3</a>' in page
 
 
+def test_a_planned_evacuation_comes_first_and_says_why(admin_client: Client) -> None:
+    row = store_decision()
+    assert "evacuation was planned" not in page_of(admin_client, row)
+    row.top_hosts[0]["score"] = row.top_hosts[1]["score"] - 1
+    SchedulingDecision.objects.filter(pk=row.pk).update(
+        top_hosts=row.top_hosts, intent=Intent.EVACUATE
+    )
+
+    page = page_of(admin_client, row)
+
+    assert "the first is where its evacuation was planned, whatever it scores" in page
+
+
 def test_a_refusal_names_the_filter_that_removed_the_last_host(admin_client: Client) -> None:
     page = page_of(admin_client, refused())
 

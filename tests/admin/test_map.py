@@ -77,6 +77,9 @@ def test_each_host_of_the_zone_has_a_tile_with_its_free_and_held_room(
         assert held_tiles[name][3].startswith(amount(held, whole))
     assert free.sum == "220 GiB"
     assert [line.name for line in free.lines] == ["h0", "h1", "h2", "h3", "h4"]
+    assert free.headings == ("Memory, GiB", "Of all its memory, GiB", "Share")
+    assert {len(line.cells) for line in free.lines} == {3}
+    assert not any("GiB" in cell for line in free.lines for cell in line.cells)
     assert set(tiles_of(page_of(admin_client, zone="az-b"))) == {"z1"}
 
 

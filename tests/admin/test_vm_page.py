@@ -129,6 +129,7 @@ def test_whether_it_would_survive_its_host(admin_client: Client) -> None:
     factories.make_allocation(held, vm, state="expected")
     cover = page_of(admin_client, vm).cover
     assert (cover.tone, [str(one.host) for one in cover.places]) == ("ok", ["h2"])
+    assert b"It would go to" in admin_client.get(address(vm)).content
 
     FailoverDecision.objects.create(
         vm_uuid=vm.openstack_id, zone="az-a", required_count=1, current_count=0,
@@ -137,6 +138,7 @@ def test_whether_it_would_survive_its_host(admin_client: Client) -> None:
     cover = page_of(admin_client, vm).cover
     assert (cover.tone, cover.why) == ("bad", "Why: no host has room.")
     assert cover.title == "It would not survive the loss of its host"
+    assert b"It cannot count on" in admin_client.get(address(vm)).content
 
 
 def test_its_address_stays_when_it_is_gone(admin_client: Client) -> None:
