@@ -12,6 +12,7 @@ DECLARE
     v_held bigint[] := '{0,0,0}';
     v_holds bigint[] := '{0,0,0}';
     v_needs_room boolean := true;
+    v_has_room boolean;
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         v_before := ARRAY[OLD.target_host_id, OLD.confirmed_host_id];
@@ -36,8 +37,9 @@ BEGIN
          ORDER BY place.host_id, kind.place
     LOOP
         CONTINUE WHEN v_change.amount = 0;
-        -- A host of which nothing is known yet has its row from here on, so that none is lost.
-        LOOP
+        -- A host of which nothing is known yet has its row from here on, so that none is lost. What is
+        -- lacking is taken once from what was left behind; under the lock of the room that is enough.
+        FOR v_try IN 1..3 LOOP
             INSERT INTO hosts_hostresource AS place (host_id, resource, source, reserved)
             VALUES (v_change.host_id, v_change.resource, 'unknown', greatest(v_change.amount, 0))
             ON CONFLICT (host_id, resource) DO UPDATE
@@ -46,7 +48,8 @@ BEGIN
                 OR NOT place.is_stale
                    AND place.effective_capacity - place.allocated - place.reserved
                        >= v_change.amount;
-            EXIT WHEN FOUND;
+            v_has_room := FOUND;
+            EXIT WHEN v_has_room;
             WITH kept AS (
                 SELECT room.id, CASE v_change.resource WHEN 'network' THEN room.network_bps
                        WHEN 'disk_io' THEN room.disk_io_bps ELSE room.gpus END AS held
@@ -76,7 +79,7 @@ BEGIN
               FROM given WHERE given.id = room.id AND given.amount > 0;
             EXIT WHEN NOT FOUND;
         END LOOP;
-        IF NOT FOUND THEN
+        IF NOT v_has_room THEN
             SELECT * INTO v_place FROM hosts_hostresource AS place
              WHERE place.host_id = v_change.host_id AND place.resource = v_change.resource;
             RAISE EXCEPTION USING
