@@ -73,6 +73,7 @@ class InstanceAdmin(FoundByName[Instance], SystemOwnedAdmin[Instance]):
     search_fields = ("=openstack_id", "name", "=project_id", "=flavor_name")
     search_help_text = "Name; whole id, project's name or id, or flavor name"
     named_columns = {"project_id": Project}
+    list_display_links = None  # the name is one
     list_select_related = ("host",)
     ordering = ("-id",)
     page_columns = (
@@ -116,7 +117,6 @@ class InstanceAdmin(FoundByName[Instance], SystemOwnedAdmin[Instance]):
 
     names_in = ("covering_uuid",)
     named = shown("name", lambda row: row_link(row, hint=row.openstack_id), "name")
-    named.is_link = True
     project = shown(
         "project",
         lambda row: find_link("project", row.project_id, getattr(row, "project_name", None) or ""),
