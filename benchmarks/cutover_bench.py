@@ -214,19 +214,7 @@ def run(*, is_quick: bool) -> list[Measure]:
 
     size = f"{2 * scale.hosts} providers, {2 * scale.consumers} allocations"
     rows = [measure(f"writes a second {alone.name}", size, alone.rate, "/s")]
-    for part in (there, back):
-        rows += [
-            measure(f"writes a second {part.name}", size, part.rate, "/s", baseline=alone.rate),
-            measure(f"writes {part.name}", size, part.writes, ""),
-            measure(f"failed writes {part.name}", size, part.failed, "", at_most=0),
-            measure(
-                f"409 in 1,000 writes {part.name}",
-                size,
-                part.conflicts_per_1000,
-                "",
-                baseline=alone.conflicts_per_1000,
-            ),
-        ]
+    rows += [*_writes(there, alone, size), *_writes(back, alone, size)]
     rows += [
         measure("copying", size, copied["seconds"], "s"),
         measure("verifying", size, verified["took"], "s"),
@@ -288,16 +276,7 @@ def run_parts(*, is_quick: bool) -> list[Measure]:
         (back, returned, slowest_back_ms),
     ):
         rows += [
-            measure(f"writes a second {part.name}", size, part.rate, "/s", baseline=alone.rate),
-            measure(f"writes {part.name}", size, part.writes, ""),
-            measure(f"failed writes {part.name}", size, part.failed, "", at_most=0),
-            measure(
-                f"409 in 1,000 writes {part.name}",
-                size,
-                part.conflicts_per_1000,
-                "",
-                baseline=alone.conflicts_per_1000,
-            ),
+            *_writes(part, alone, size),
             measure(f"hosts that turned {part.name}", size, _sum(turns, "turned"), ""),
             measure(f"tries {part.name}", size, _sum(turns, "attempts"), ""),
             measure(
@@ -382,3 +361,19 @@ def _forget_all() -> None:
     with connection.cursor() as cursor:
         tables = ", ".join((*OWN_TABLES, *CUTOVER_TABLES))
         cursor.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE")
+
+
+def _writes(part: Part, alone: Part, size: str) -> list[Measure]:
+    """Return how writes fared during a part, beside the same load while nothing moves."""
+    return [
+        measure(f"writes a second {part.name}", size, part.rate, "/s", baseline=alone.rate),
+        measure(f"writes {part.name}", size, part.writes, ""),
+        measure(f"failed writes {part.name}", size, part.failed, "", at_most=0),
+        measure(
+            f"409 in 1,000 writes {part.name}",
+            size,
+            part.conflicts_per_1000,
+            "",
+            baseline=alone.conflicts_per_1000,
+        ),
+    ]
