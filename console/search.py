@@ -346,6 +346,7 @@ def search_view(request: HttpRequest) -> HttpResponse:
                     return target
                 begun = () if is_everything else _beginnings(request, word, found)
                 groups = (*found, *begun)
+                _put_names(groups)
         except OperationalError:
             problem = "The search took too long and was ended: ask for a whole id or name."
     context = {
@@ -400,25 +401,16 @@ def _groups(
         address = source.address(key)
         if address not in shown:
             found.setdefault(number, {})[address] = words.strip() or key
-    groups = tuple(
+    return tuple(
         _group(source, word, found[number])
         for number, (source, _) in enumerate(chosen)
         if number in found
     )
-    nameless = [
-        line
-        for group, (source, _) in zip(
-            groups, (chosen[number] for number in sorted(found)), strict=True
-        )
-        if not source.has_name
-        for line in group.lines
-    ]
-    _put_names(nameless)
-    return groups
 
 
-def _put_names(lines: Sequence[PageData]) -> None:
+def _put_names(groups: Iterable[PageData]) -> None:
     """Say names in place of the ids of objects that have one; those stay on hover."""
+    lines = [line for group in groups if not group.has_name for line in group.lines]
     names = Names(word for line in lines for word in line.text.split(" "))
     for line in lines:
         line.hint, line.text = line.text, names.plain(line.text)
@@ -430,6 +422,7 @@ def _group(source: Source, word: str, found: Mapping[str, str]) -> PageData:
     return PageData(
         title=source.title,
         is_object=source.is_object,
+        has_name=source.has_name,
         lines=[PageData(url=url, text=text, hint="") for url, text in lines[:SHOWN]],
         has_more=len(lines) > SHOWN,
         list_url=list_url(source.model, q=word),
@@ -477,10 +470,10 @@ def _audited(request: HttpRequest, word: str) -> tuple[PageData, ...]:
         )
         for key, action, kind, public_id, actor, moment in rows[:SHOWN]
     ]
-    _put_names(lines)
     return (
         PageData(
             title="Audit entries",
+            has_name=False,
             is_object=False,
             lines=lines,
             has_more=len(rows) > SHOWN,
