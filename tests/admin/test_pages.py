@@ -334,7 +334,7 @@ def test_a_moving_reservation_is_shown_on_both_hosts(admin_client: Client) -> No
 
 @pytest.mark.django_db
 def test_a_large_table_is_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.base.COUNT_CAP", 3)
+    monkeypatch.setattr("console.base.lists.COUNT_CAP", 3)
     factories.make_hosts(5)
 
     paginator = CappedPaginator(Host.objects.filter(zone="az-a"), 2)

@@ -108,7 +108,7 @@ def test_what_changed_yesterday(admin_client: Client, monkeypatch: pytest.Monkey
     found = {}
     for hours in (0, 24, 48):
         moment = entry.created_at + timedelta(hours=hours)
-        monkeypatch.setattr("console.base.database_now", lambda moment=moment: moment)
+        monkeypatch.setattr("console.base.filters.database_now", lambda moment=moment: moment)
         answer = admin_client.get(
             page_url(AuditEntry, "changelist"), {"since": "yesterday", "action": "x"}
         )

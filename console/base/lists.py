@@ -1,15 +1,7 @@
-"""The one module that knows the admin theme: every admin class, inline and filter stands on it.
-
-Rows that the system writes are shown read-only, with their explanation; rows that operators edit
-are written through services, which audit.
-"""
+"""Admin classes of lists and pages; only here is known what the theme calls its own."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.contrib import admin, messages
@@ -32,22 +24,18 @@ from django.contrib.admin.views.main import (
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import models
-from django.db.models.expressions import Combinable
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.functional import cached_property
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin as UnfoldModelAdmin
 from unfold.admin import TabularInline as UnfoldTabularInline
 
+from console.base.columns import Column, column, is_field
+from console.base.filters import ChoiceFilter
 from console.exports import INTERNAL, ExportedList
-from console.links import everything_url, find_link, row_link
-from console.names import name_rows, names_of
+from console.links import everything_url
+from console.names import name_rows
 from console.saved_filters import FilteredList
-from console.theme import may_view_label
-from core.text import NOTHING, count_text, gib_text, moment_text, relative_text
-from journal.actors import Actor
-from journal.clock import database_now
+from core.text import count_text
 from journal.json_node import shortened
 from journal.statements import fetch_value
 
@@ -68,16 +56,7 @@ REFUSED_FILTER = "headroom_refused_filter"
 COUNT_CAP = 10_000
 MAX_SEARCH_WORDS = 20
 MAX_SEARCH_CHARACTERS = 1000
-TONE_ICONS = {
-    "ok": "check_circle",
-    "warn": "schedule",
-    "bad": "error",
-    "idle": "radio_button_unchecked",
-}
-
 RowT = TypeVar("RowT", bound=models.Model)
-TextColumn = Callable[[Any], SafeString | str]
-
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
 
@@ -101,10 +80,6 @@ else:
 
         def __class_getitem__(cls, _row_type):
             return cls
-
-
-class PageData(SimpleNamespace):
-    """What a template shows, by name."""
 
 
 class CappedPaginator(AnyPaginator):
@@ -250,7 +225,7 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
         )
 
     def _needs_words(self, name: str) -> bool:
-        if hasattr(self, name) or not _is_field(self.model, name):
+        if hasattr(self, name) or not is_field(self.model, name):
             return False
         field = self.model._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
         return name.endswith("_bytes") or isinstance(field, models.DateTimeField)
@@ -295,7 +270,7 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
             if field.name not in INTERNAL
         )
         return [
-            column(name) if isinstance(name, str) and _is_field(self.model, name)
+            column(name) if isinstance(name, str) and is_field(self.model, name)
             else name
             for name in chosen
         ]  # fmt: skip
@@ -361,268 +336,3 @@ class CheckedActions(BoundedSearch[RowT]):
             self.message_user(request, "; ".join(error.messages), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
         return super().response_action(request, queryset)
-
-
-class ChoiceFilter(admin.SimpleListFilter):
-    """A filter over a fixed or queried list of words: subclasses give ``words`` and ``field``."""
-
-    field = ""
-
-    def words(self) -> Sequence[tuple[str, str]]:
-        """Return pairs of query value and label; none unless a subclass has some."""
-        return ()
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return the choices of the filter."""
-        return self.words()
-
-    def queryset(
-        self, request: HttpRequest, queryset: models.QuerySet[Any]
-    ) -> models.QuerySet[Any]:
-        """Keep the rows that have the chosen word."""
-        chosen = self.value()
-        return queryset if chosen is None else queryset.filter(**{self.field: chosen})
-
-
-class AnswerFilter(admin.SimpleListFilter):
-    """A filter over words that stand for conditions."""
-
-    answers: Mapping[str, tuple[str, Callable[[], models.Q]]] = {}
-    """Query value to its label and the condition of the rows to keep."""
-
-    def lookups(
-        self, request: HttpRequest, model_admin: admin.ModelAdmin[Any]
-    ) -> Sequence[tuple[str, str]]:
-        """Return the choices of the filter."""
-        return [(word, label) for word, (label, _) in self.answers.items()]
-
-    def queryset(
-        self, request: HttpRequest, queryset: models.QuerySet[Any]
-    ) -> models.QuerySet[Any]:
-        """Keep the rows that the chosen word stands for."""
-        chosen = self.answers.get(self.value() or "")
-        return queryset if chosen is None else queryset.filter(chosen[1]())
-
-
-def since_filter(field_name: str, label: str) -> type[AnswerFilter]:
-    """Return a filter of a list by how long ago a moment was; days are of UTC.
-
-    Args:
-        field_name: The moment's column; has an index, or the table is small.
-    """
-
-    def since(**ago: int) -> Callable[[], models.Q]:
-        return lambda: models.Q(**{f"{field_name}__gte": database_now() - timedelta(**ago)})
-
-    def yesterday() -> models.Q:
-        today = database_now().replace(hour=0, minute=0, second=0, microsecond=0)
-        bounds = {f"{field_name}__gte": today - timedelta(days=1), f"{field_name}__lt": today}
-        return models.Q(**bounds)
-
-    class SinceFilter(AnswerFilter):
-        title = label
-        parameter_name = "since"
-        answers = {
-            "hour": ("the last hour", since(hours=1)),
-            "day": ("the last 24 hours", since(days=1)),
-            "yesterday": ("yesterday (UTC)", yesterday),
-            "week": ("the last 7 days", since(days=7)),
-            "month": ("the last 30 days", since(days=30)),
-        }
-
-    return SinceFilter
-
-
-def request_actor(request: HttpRequest) -> Actor:
-    """Return who is signed in, as the audit trail names them."""
-    return Actor(name=f"admin:{request.user.get_username()}")
-
-
-def may_view(request: HttpRequest, model: type[models.Model] | str) -> bool:
-    """Return whether who is signed in may see rows of a model.
-
-    Args:
-        request: Theirs.
-        model: The model, or its label ``app.model`` where it lives on a higher floor.
-    """
-    label = model if isinstance(model, str) else model._meta.label_lower  # noqa: SLF001 - public
-    return may_view_label(request, label)
-
-
-def badge(tone: str, text: str, hint: str = "") -> SafeString:
-    """Show a state as icon and word, never by colour alone.
-
-    Args:
-        tone: ``ok``, ``warn``, ``bad`` or ``idle``.
-        text: The word.
-        hint: Longer text on hover.
-    """
-    return format_html(
-        '<span class="hr-badge hr-{}" title="{}"><span class="material-symbols-outlined"'
-        ' aria-hidden="true">{}</span> {}</span>',
-        tone,
-        hint,
-        TONE_ICONS[tone],
-        text,
-    )
-
-
-def verdict(tone: str, title: str, sentence: SafeString | str = "") -> PageData:
-    """Return what stands on top of a page and says the state: ``admin/parts/verdict.html``."""
-    return PageData(tone=tone, icon=TONE_ICONS[tone], title=title, sentence=sentence)
-
-
-def wrapped(text: SafeString | str) -> SafeString | str:
-    """Show a long text in a cell of a list, on several lines; a dash for nothing."""
-    return format_html('<span class="hr-wrap">{}</span>', text) if text else NOTHING
-
-
-def text_block(text: str) -> SafeString | str:
-    """Show text of several lines as it is, long ones broken; a dash for nothing."""
-    return format_html('<pre class="hr-json" tabindex="0">{}</pre>', text) if text else NOTHING
-
-
-def plain_counts(counts: Mapping[str, object]) -> list[tuple[str, int]]:
-    """Return what a run counted, with names in words; what is no number is left out."""
-    return [
-        (name.replace("_", " "), count) for name, count in counts.items() if isinstance(count, int)
-    ]
-
-
-def counts_block(counts: Mapping[str, object]) -> SafeString | str:
-    """Show what a run counted, one a line; a dash for nothing."""
-    return text_block(
-        "\n".join(f"{count_text(count):>12}  {name}" for name, count in plain_counts(counts))
-    )
-
-
-def json_block(content: object) -> SafeString | str:
-    """Show structured content readably; a dash for nothing."""
-    if content in (None, {}, [], ""):
-        return NOTHING
-    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-    return text_block(text)
-
-
-def time_tag(moment: datetime | None) -> SafeString | str:
-    """Show a moment in UTC with how long ago or ahead it is; a dash for None."""
-    if moment is None:
-        return NOTHING
-    return format_html(
-        '<time datetime="{}" class="hr-time">{} <span class="hr-ago">({})</span></time>',
-        moment.isoformat(),
-        moment_text(moment),
-        relative_text(moment, database_now()),
-    )
-
-
-class Column:
-    """A read-only column of a list, or a line of a page."""
-
-    is_link = False
-    """Whether what it shows is a link, which no link to the row can go around."""
-
-    def __init__(
-        self, title: str, text: TextColumn, ordering: str | Combinable = "", name: str = ""
-    ) -> None:
-        self.short_description = title
-        self.text = text
-        self.admin_order_field = ordering
-        self.__name__ = name
-
-    def __call__(self, row: Any) -> str:
-        """Return what it shows of a row."""
-        return self.text(row)
-
-
-def shown(title: str, text: TextColumn, ordering: str | Combinable = "") -> Column:
-    """Return a column of what a function says of a row; it sorts where it has an order."""
-    return Column(title, text, ordering)
-
-
-def column(name: str, title: str = "") -> Column:
-    """Return a column of a field, formatted with its unit, that sorts by the field.
-
-    A field of a related row that is always there is named ``related__field``.
-
-    Bytes become binary units, times UTC with a hint, JSON a block, foreign keys links, lists
-    words with commas.
-    """
-    words = name.removesuffix("_bytes").replace("_", " ")
-    for raw, written in (("vcpus", "vCPUs"), (" gib", " (GiB)"), ("uuid", "UUID"), (" id", " ID")):
-        words = words.replace(raw, written)
-    return Column(title or words, lambda row: _formatted(name, row), name, name.replace("__", "_"))
-
-
-def link(
-    object_type: str, name: str, title: str, *, ordering: str | None = None, words: str = ""
-) -> Column:
-    """Return a column that links to an object by the public id that a field holds.
-
-    Args:
-        words: Annotation that holds the object's name; without one it is a name of the page's
-            (``names_in``). The id is shown where there is none.
-    """
-    order = name if ordering is None else ordering
-
-    def linked(row: Any) -> SafeString | str:
-        public_id = getattr(row, name) or ""
-        said = getattr(row, words, None) if words else names_of(row).of(object_type, public_id)
-        return find_link(object_type, public_id, said or "")
-
-    shown_link = Column(title, linked, order)
-    shown_link.is_link = True
-    return shown_link
-
-
-def with_id(name: str, public_id: str, title: str = "") -> Column:
-    """Return a column of the name that a field holds; the id is seen on hover, or without a name.
-
-    Args:
-        public_id: Field that holds the id.
-    """
-
-    def named(row: Any) -> SafeString | str:
-        uuid = str(getattr(row, public_id))
-        return format_html('<span title="{}">{}</span>', uuid, getattr(row, name) or uuid)
-
-    return Column(title or name, named, name)
-
-
-def _is_field(model: type[models.Model], name: str) -> bool:
-    return any(field.name == name for field in model._meta.concrete_fields)  # noqa: SLF001 - API
-
-
-def _formatted(name: str, row: models.Model) -> SafeString | str:
-    related, _, own = name.partition("__")
-    if own:
-        return _formatted(own, getattr(row, related))
-    field: Any = row._meta.get_field(name)  # noqa: SLF001 - Django's documented model API
-    content = getattr(row, name)
-    if isinstance(field, models.ForeignKey):
-        return row_link(content)
-    if content is None or content == "":
-        return NOTHING
-    if isinstance(field, models.JSONField):
-        return json_block(content)
-    shows = [show for kind, show in _TYPE_FORMATS if isinstance(content, kind)]
-    if not shows and isinstance(content, int):
-        shows = [show for ending, show in _NAME_FORMATS if name.endswith(ending)]
-    if not shows and field.choices:
-        return str(getattr(row, f"get_{name}_display")())
-    return shows[0](content) if shows else str(content)
-
-
-_TYPE_FORMATS: tuple[tuple[type, TextColumn], ...] = (
-    (bool, lambda content: badge("ok", "yes") if content else badge("idle", "no")),
-    (datetime, time_tag),
-    (list, lambda content: ", ".join(map(str, content)) or NOTHING),
-)
-_NAME_FORMATS: tuple[tuple[str, TextColumn], ...] = (
-    ("_bytes", gib_text),
-    ("vcpus", lambda content: count_text(content, "vCPUs")),
-    ("_gib", lambda content: count_text(content, "GiB")),
-    ("_seconds", lambda content: count_text(content, "s")),
-)
