@@ -290,6 +290,8 @@ def _claims() -> None:
     first = _times(lambda: client.get(f"/allocation_candidates?{words}"), 1)
     _tell("first candidates of a process", first[0] / 1000, "s")
     answer = client.get(f"/allocation_candidates?{words}").json
+    if "allocation_requests" not in answer:
+        raise RuntimeError(f"candidates: {answer}")
     places = [next(iter(one["allocations"])) for one in answer["allocation_requests"]]
     claims: list[float] = []
     searches: list[float] = []
