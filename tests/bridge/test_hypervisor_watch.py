@@ -231,9 +231,11 @@ def test_a_deletion_of_nearly_all_is_not_believed(objects: Objects) -> None:
 
 
 def test_a_database_that_fails_for_a_moment_loses_nothing(
-    objects: Objects, monkeypatch: pytest.MonkeyPatch
+    objects: Objects, takes_objects: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each write is cut off once, its connection with it."""
+    """Each write is cut off once, its connection with it: the lease is not given back and ends."""
+    quick = takes_objects.HEADROOM.model_copy(update={"lease_seconds": 2.0})
+    takes_objects.HEADROOM = quick
     objects.put(hypervisor_object("node1"))
     write = write_changes
     cut: list[int] = []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -355,7 +356,8 @@ def test_readers_that_meet_compute_a_stale_zone_once(monkeypatch: pytest.MonkeyP
     assert seen == [2, 2, 2, 2]
 
 
-def test_a_zone_that_another_computes_too_long_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zone_that_another_computes_too_long_is_busy(settings: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.02})
     release, started = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -365,10 +367,6 @@ def test_a_zone_that_another_computes_too_long_is_busy(monkeypatch: pytest.Monke
             release.wait(30)
         connection.close()
 
-    monkeypatch.setattr(
-        "capacity.locks.set_lock_timeout",
-        lambda: connection.cursor().execute("SET LOCAL lock_timeout = '20ms'"),
-    )
     holder = threading.Thread(target=hold)
     holder.start()
     try:
