@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django.db import connection
+from django.db import connection, connections
 
 CONNECTIONS = 16
 
@@ -32,3 +33,24 @@ def all_at_once(job: Callable[[int], Any], count: int = CONNECTIONS) -> list[Any
     for thread in threads:
         thread.join(timeout=120)
     return results
+
+
+class Sessions(ThreadPoolExecutor):
+    """Threads with a session of the database each, which goes on from one job to the next.
+
+    A session of its own for each job would take longer than most jobs, and keep them apart.
+    """
+
+    def __exit__(self, *about: object) -> None:
+        """End the sessions, each in its thread: as many jobs as threads, which wait for all."""
+        all_are_there = threading.Barrier(self._max_workers)
+        for _ in range(self._max_workers):
+            self.submit(_end_session, all_are_there)
+        self.shutdown()
+
+
+def _end_session(all_are_there: threading.Barrier) -> None:
+    try:
+        all_are_there.wait(timeout=120)
+    finally:
+        connections.close_all()

@@ -18,6 +18,7 @@ from journal.errors import Busy
 from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, RAM, change, decide
+from tests.concurrency.at_once import Sessions
 from tests.factories import make_group, make_group_capacity, make_hosts, make_vm
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,10 +87,8 @@ def test_500_conflicting_requests_on_8_connections_never_book_twice() -> None:
             return "busy"
         return "rejected" if outcome.rejection_reason else "accepted"
 
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        answers.update(
-            pool.map(lambda number: on_own_connection(lambda: fire(number)), range(REQUESTS))
-        )
+    with Sessions(CONNECTIONS) as pool:
+        answers.update(pool.map(fire, range(REQUESTS)))
     assert sum(answers.values()) == REQUESTS
     assert answers["accepted"] > 0
     assert answers["rejected"] > 0
@@ -125,8 +124,8 @@ def test_cores_are_never_promised_beyond_the_capacity_row() -> None:
         outcome = decide({"alpha": {CORES: [change(f"cccccccc-0000-{number:04d}", 5)]}})
         return not outcome.rejection_reason
 
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        answers = list(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(40)))
+    with Sessions(CONNECTIONS) as pool:
+        answers = list(pool.map(fire, range(40)))
     assert sum(answers) == 64 // 5
     held = Commitment.objects.values_list("accepted_amount", flat=True)
     assert sum(amount or 0 for amount in held) == 60

@@ -24,6 +24,7 @@ from placement.models import Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.claims import assert_claims_are_the_ledger
+from tests.concurrency.at_once import Sessions
 from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_provider_races import wait_for_a_blocked_session
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
@@ -101,9 +102,8 @@ def boot_anywhere(hosts: list[Host], project: str, *, asks: bool) -> Boot:
 
 
 def burst(boot: Boot, count: int) -> Counter[int]:
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        jobs = [pool.submit(on_own_connection, partial(boot, uuid())) for _ in range(count)]
-        return Counter(job.result() for job in jobs)
+    with Sessions(CLIENTS) as pool:
+        return Counter(pool.map(boot, [uuid() for _ in range(count)]))
 
 
 def rows_in_flight() -> int:
@@ -116,9 +116,8 @@ def delete_all() -> None:
     def delete(vm: str) -> int:
         return PlacementClient(X_Roles="admin,service").delete(f"/allocations/{vm}").status
 
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        jobs = [pool.submit(on_own_connection, partial(delete, vm)) for vm in vms]
-        assert {job.result() for job in jobs} <= {204}
+    with Sessions(CLIENTS) as pool:
+        assert set(pool.map(delete, vms)) <= {204}
 
 
 @pytest.mark.parametrize("asks", [False, True])
@@ -135,7 +134,7 @@ def test_48_boots_for_90_free_places_succeed(asks: bool) -> None:
 @pytest.mark.parametrize("project", [OWNER, STRANGER])
 def test_100_boots_for_42_places_fill_exactly_these(project: str, asks: bool) -> None:
     """The owner holds half of 84 places, and may use all of its own beside the free ones."""
-    hosts = make_cloud(14, 3 if project == OWNER else 6, held=7)
+    hosts = make_cloud(6, 7 if project == OWNER else 14, held=3)
     answers = burst(boot_anywhere(hosts, project, asks=asks), 100)
     assert answers == {204: 42, 409: 58}
     assert rows_in_flight() == 0
@@ -190,7 +189,7 @@ def test_claims_go_on_beside_workers_that_are_killed() -> None:
 @pytest.mark.parametrize("asks", [False, True])
 def test_100_boots_fill_42_places_beside_workers_that_are_killed(asks: bool) -> None:
     """What a worker held for a VM that it did not live to claim is free by its time."""
-    hosts = make_cloud(14, 3, held=7)
+    hosts = make_cloud(6, 7, held=3)
     boot = boot_anywhere(hosts, OWNER, asks=asks)
 
     def worker(dies: bool) -> Callable[[], None]:
@@ -214,7 +213,7 @@ def test_100_boots_fill_42_places_beside_workers_that_are_killed(asks: bool) -> 
     assert burst(boot, 62)[204] == 42 - granted
     assert rows_in_flight() == 0
     assert_claims_are_the_ledger()
-    assert {room.allocated_memory_bytes for room in HostCapacity.objects.all()} == {3 * GIB}
+    assert {room.allocated_memory_bytes for room in HostCapacity.objects.all()} == {7 * GIB}
     delete_all()
     assert_claims_are_the_ledger()
     assert not ReservationAllocation.objects.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import transaction
@@ -21,7 +20,7 @@ from journal.actors import Actor
 from journal.errors import Busy
 from scheduling.columns import CAPACITY_COLUMNS
 from tests.commitments.change_requests import RAM, change, decide
-from tests.concurrency.test_change_races import on_own_connection
+from tests.concurrency.at_once import Sessions
 from tests.concurrency.test_placement_races import gib, place
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import die_at_every_statement, run_in_child
@@ -101,8 +100,8 @@ def test_nobody_loses_room_while_hosts_are_freed() -> None:
         except Busy:
             return "busy"
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = Counter(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(120)))
+    with Sessions(8) as pool:
+        answers = Counter(pool.map(fire, range(120)))
 
     assert answers["compacted"] > 0
     assert answers["changed"] > 0

@@ -6,7 +6,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -22,7 +21,7 @@ from failover.services.loop import reconcile_zone
 from journal.actors import Actor
 from journal.errors import Busy
 from tests.commitments.change_requests import RAM, change, decide
-from tests.concurrency.test_change_races import on_own_connection
+from tests.concurrency.at_once import Sessions
 from tests.concurrency.test_placement_races import gib, place
 from tests.factories import make_group
 from tests.failover.zones import flavor, hosts, require, vm
@@ -115,8 +114,8 @@ def test_splits_beside_vms_compaction_and_failover_never_lose_or_double_room() -
         except Busy:
             return "busy"
 
-    with ThreadPoolExecutor(6) as pool:
-        answers = Counter(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(ROUNDS)))
+    with Sessions(6) as pool:
+        answers = Counter(pool.map(fire, range(ROUNDS)))
 
     assert {"cut", "booked", "placed", "covered"} <= set(answers), answers
     assert_ledger_holds()

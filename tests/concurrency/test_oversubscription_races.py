@@ -19,6 +19,7 @@ from journal.errors import Busy
 from journal.models import AuditEntry
 from scheduling.resources import GIB
 from tests.commitments.change_requests import RAM, change, decide
+from tests.concurrency.at_once import Sessions
 from tests.factories import make_group, make_group_capacity, make_hosts, recount_room
 from tests.ledger import assert_rooms_add_up
 
@@ -32,7 +33,7 @@ def guard() -> None:
     check_oversubscription(actor=ACTOR, request_id="req-guard", policy=AT_ONCE)
 
 
-def on_own_connection(number: int) -> str:
+def fire(number: int) -> str:
     rng = random.Random(number)  # noqa: S311 - a reproducible load, nothing secret
     try:
         if number % 4 == 0:
@@ -48,8 +49,6 @@ def on_own_connection(number: int) -> str:
         return "busy"
     else:
         return "rejected" if outcome.rejection_reason else "accepted"
-    finally:
-        connections.close_all()
 
 
 def test_change_requests_repairs_and_the_guard_never_spoil_each_other() -> None:
@@ -65,8 +64,8 @@ def test_change_requests_repairs_and_the_guard_never_spoil_each_other() -> None:
     assert any(room.committed_memory_bytes > 6 * GIB for room in HostCapacity.objects.all())
     guard()  # first sight
 
-    with ThreadPoolExecutor(6) as pool:
-        answers = Counter(pool.map(on_own_connection, range(60)))
+    with Sessions(6) as pool:
+        answers = Counter(pool.map(fire, range(60)))
     guard()
 
     assert answers["guard"] == answers["repair"] == 15

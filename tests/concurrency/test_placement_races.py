@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -17,7 +16,7 @@ from journal.actors import Actor
 from journal.errors import Busy
 from scheduling.resources import GIB, ResourceVector
 from tests.commitments.change_requests import RAM, change, change_some, decide
-from tests.concurrency.test_change_races import on_own_connection
+from tests.concurrency.at_once import Sessions
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import run_in_child
 from tests.ledger import assert_ledger_holds, end_placement, expect_in_slot
@@ -57,9 +56,9 @@ def test_16_clients_placing_vms_and_4_placing_slots_never_book_twice() -> None:
             end_placement(f"vm-{number % 60}")
         return "placed" if held else "no host"
 
-    with ThreadPoolExecutor(VM_CLIENTS) as vms, ThreadPoolExecutor(SLOT_CLIENTS) as slots:
-        placed = vms.map(lambda n: on_own_connection(lambda: fire_vm(n)), range(PLACEMENTS))
-        changed = slots.map(lambda n: on_own_connection(lambda: change_some(n)), range(CHANGES))
+    with Sessions(VM_CLIENTS) as vms, Sessions(SLOT_CLIENTS) as slots:
+        placed = vms.map(fire_vm, range(PLACEMENTS))
+        changed = slots.map(change_some, range(CHANGES))
         answers.update(placed)
         answers.update(changed)
 
@@ -102,8 +101,8 @@ def test_50_placements_into_room_for_20_give_exactly_20() -> None:
         rotated = hosts[number % 5 :] + hosts[: number % 5]
         return bool(place(f"vm-{number}", rotated, max_held=1))
 
-    with ThreadPoolExecutor(VM_CLIENTS) as pool:
-        answers = list(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(50)))
+    with Sessions(VM_CLIENTS) as pool:
+        answers = list(pool.map(fire, range(50)))
     assert sum(answers) == 20
     assert_ledger_holds()
 
@@ -115,8 +114,8 @@ def test_simultaneous_retries_of_one_vm_leave_the_rows_of_one_placement() -> Non
         rotated = hosts[number % 6 :] + hosts[: number % 6]
         return bool(place("vm-1", rotated, size=4, max_held=2))
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(24)))
+    with Sessions(8) as pool:
+        answers = list(pool.map(fire, range(24)))
     assert all(answers)
     rows = Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
     assert rows.count() == 2
@@ -167,8 +166,8 @@ def test_one_slot_is_booked_by_as_many_vms_as_fit_while_its_commitment_changes()
             return "busy"
         return "placed" if outcome.held else "no host"
 
-    with ThreadPoolExecutor(8) as pool:
-        answers = Counter(pool.map(lambda n: on_own_connection(lambda: fire(n)), range(48)))
+    with Sessions(8) as pool:
+        answers = Counter(pool.map(fire, range(48)))
     assert answers["placed"] > 0
     assert answers["changed"] > 0
     booked = Counter(ReservationAllocation.objects.values_list("reservation_id", flat=True))

@@ -23,6 +23,7 @@ from journal.conf import AccessToken
 from scheduling.columns import CAPACITY_COLUMNS
 from tests.api.scheduler_client import SCHEDULER, NovaClient
 from tests.commitments.change_requests import change_some
+from tests.concurrency.at_once import Sessions
 from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_placement_races import assert_every_row_ends
 from tests.factories import make_group, make_hosts, make_vm
@@ -70,9 +71,9 @@ def test_16_clients_of_the_endpoint_and_4_of_limes_never_book_twice() -> None:
         assert answer.status_code == 200, answer.content
         return "placed" if answer.json()["hosts"] else "no host"
 
-    with ThreadPoolExecutor(VM_CLIENTS) as vms, ThreadPoolExecutor(SLOT_CLIENTS) as slots:
-        placed = vms.map(lambda n: on_own_connection(lambda: fire_vm(n)), range(PLACEMENTS))
-        changed = slots.map(lambda n: on_own_connection(lambda: change_some(n)), range(CHANGES))
+    with Sessions(VM_CLIENTS) as vms, Sessions(SLOT_CLIENTS) as slots:
+        placed = vms.map(fire_vm, range(PLACEMENTS))
+        changed = slots.map(change_some, range(CHANGES))
         answers = Counter([*placed, *changed])
 
     assert answers["placed"] > 0
