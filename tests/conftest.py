@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from capacity.host_table import reset_host_table
 from placement.selectors.snapshot import reset_snapshot
 from tests.clean_tables import CleanTables
+from tests.e2e.own_postgres import migrated, with_region  # noqa: F401 - fixtures
 from tests.kube.plugin import api_server, own_api_server  # noqa: F401 - fixtures
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 

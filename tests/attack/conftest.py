@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
-from tests.e2e.processes import WebServer, manage
+from tests.e2e.processes import ALONE, WebServer
 
 
 @pytest.fixture
@@ -28,17 +28,16 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
-    """A migrated PostgreSQL server of this test alone."""
-    with own_postgres(tmp_path, os.environ) as server:
-        manage(tmp_path, "migrate", "--verbosity", "0", DATABASE_URL=server.url)
+def postgres(tmp_path: Path, with_region: Path) -> Iterator[OwnPostgres]:
+    """A PostgreSQL server of this test alone, which has a region."""
+    with own_postgres(tmp_path, os.environ, with_region) as server:
         yield server
 
 
 @pytest.fixture
 def web_on_postgres(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
     """The web server in token mode on ``postgres``."""
-    server = WebServer(directory=tmp_path, overrides={"DATABASE_URL": postgres.url})
+    server = WebServer(directory=tmp_path, overrides={"DATABASE_URL": postgres.url, **ALONE})
     server.start()
     yield server
     server.end()

@@ -24,11 +24,10 @@ from config.launcher import servers
 from config.launcher.processes import wait_until
 from tests.api.scheduler_client import READ_ONLY, recorded_request
 from tests.e2e.own_postgres import DATABASE, PATIENCE_SECONDS, OwnPostgres, standby_of
-from tests.e2e.processes import ADMIN, WebServer, manage
+from tests.e2e.processes import ADMIN, WebServer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
-REGION = Path(__file__).parents[1] / "data" / "mini-cloud-region.json"
 LATEST = {"OpenStack-API-Version": "placement 1.39"}
 TOKENS = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
 RELOADS = "cortex_database_history_reloads_total"
@@ -37,8 +36,7 @@ KEPT, LOST, NEW = (str(UUID(int=number)) for number in (1, 2, 3))
 
 @pytest.fixture
 def standby(postgres: OwnPostgres, tmp_path: Path) -> Iterator[OwnPostgres]:
-    """A standby of ``postgres``, which has a region."""
-    manage(tmp_path, "import_region", str(REGION), DATABASE_URL=postgres.url)
+    """A standby of ``postgres``."""
     with standby_of(postgres, tmp_path) as server:
         yield server
 

@@ -21,7 +21,6 @@ from tests.e2e.processes import ADMIN, WebServer, manage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
-REGION = Path(__file__).parents[1] / "data" / "mini-cloud-region.json"
 TOKENS = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
 LONG = "3600"
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -33,7 +32,6 @@ READS = re.compile(r'^cortex_standby_reads_total\{answered_by="(\w+)"[^}]*\} (\S
 
 @pytest.fixture
 def standby(postgres: OwnPostgres, tmp_path: Path) -> Iterator[OwnPostgres]:
-    manage(tmp_path, "import_region", str(REGION), DATABASE_URL=postgres.url)
     with standby_of(postgres, tmp_path) as server:
         yield server
 

@@ -1,4 +1,8 @@
-"""A PostgreSQL server of one test, to be stopped, started and changed under our processes."""
+"""A PostgreSQL server of one test, to be stopped, started and changed under our processes.
+
+Migrating takes longer than most of these tests: it is done once in a session, and each server
+begins with a copy of those files.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from config.launcher import servers
 from config.launcher.places import this_checkout
 from config.launcher.processes import Child, start_child, stop_children, wait_until
 from config.launcher.servers import ServerSpec
 from config.launcher.services import create_database, postgres_spec
+from tests.e2e.processes import manage
 
 DATABASE = "headroom"
+REGION = Path(__file__).parents[1] / "data" / "mini-cloud-region.json"
 PATIENCE_SECONDS = 60.0
 
 
@@ -159,17 +166,48 @@ def standby_of(primary: OwnPostgres, directory: Path) -> Iterator[OwnPostgres]:
 
 
 @contextmanager
-def own_postgres(directory: Path, environ: Mapping[str, str]) -> Iterator[OwnPostgres]:
-    """Run a server with an empty database; ``directory`` gets its log."""
+def own_postgres(
+    directory: Path, environ: Mapping[str, str], data: Path | None = None
+) -> Iterator[OwnPostgres]:
+    """Run a server with an empty database; ``directory`` gets its log.
+
+    Args:
+        directory: A directory of this test.
+        environ: Says which PostgreSQL it is, as for every test.
+        data: Files of a server that is stopped, to begin with a copy of them.
+    """
     checkout = this_checkout()
     usual = postgres_spec(checkout, "test", environ)
     with tempfile.TemporaryDirectory(prefix="own-pg-", dir=usual.home.parent) as home:
         spec = place_for_server(replace(usual, log=directory / "postgres.log"), Path(home))
+        if data is not None:
+            _copy_files(data, spec.data)
         servers.prepare(spec)
         server = OwnPostgres(spec=spec)
         server.start()
         try:
-            create_database(checkout, server.url, DATABASE)
+            if data is None:
+                create_database(checkout, server.url, DATABASE)
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The files of a server whose database is migrated and empty."""
+    directory = tmp_path_factory.mktemp("migrated")
+    with own_postgres(directory, os.environ) as server:
+        manage(directory, "migrate", "--verbosity", "0", DATABASE_URL=server.url)
+        server.stop()
+        yield server.spec.data
+
+
+@pytest.fixture(scope="session")
+def with_region(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[Path]:
+    """The files of a server whose database has a region."""
+    directory = tmp_path_factory.mktemp("with_region")
+    with own_postgres(directory, os.environ, migrated) as server:
+        manage(directory, "import_region", str(REGION), DATABASE_URL=server.url)
+        server.stop()
+        yield server.spec.data

@@ -35,6 +35,8 @@ TOKENS = [
     {"token": MEMBER, "name": "member", "roles": ["member"]},
 ]
 OPEN = {"HEADROOM_AUTH": "noauth", "HEADROOM_DEBUG": "true"}
+#: A web server of one process, where it does not matter which of several answers.
+ALONE = {"GRANIAN_WORKERS": "1"}
 PATIENCE_SECONDS = 60.0
 REQUEST_SECONDS = 30.0
 PING_SECONDS = 1.0

@@ -16,13 +16,12 @@ import pytest
 from config.launcher.processes import wait_until
 from tests.api.scheduler_client import RECORDED
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
-from tests.e2e.processes import ADMIN, Answer, WebServer, manage
+from tests.e2e.processes import ADMIN, Answer, WebServer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
 PROJECT = "2f6b5d0c8f0f4a0d9a3e6d1c7b5a4e11"
 PROVIDER = "11111111-1111-4111-8111-111111111111"
-REGION = Path(__file__).parents[1] / "data" / "mini-cloud-region.json"
 MOST_CONNECTIONS = 40
 PATIENCE_SECONDS = 30.0
 EMPTY_BATCH: dict[str, Any] = {"az": "az-a", "byProject": {}}
@@ -79,8 +78,8 @@ def statuses(web: WebServer, calls: dict[str, Call]) -> dict[str, int]:
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
-    with own_postgres(tmp_path, os.environ) as server:
+def postgres(tmp_path: Path, with_region: Path) -> Iterator[OwnPostgres]:
+    with own_postgres(tmp_path, os.environ, with_region) as server:
         yield server
 
 
@@ -93,8 +92,6 @@ def web(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
         "GRANIAN_WORKERS": "1",
         "HEADROOM_TOKENS": json.dumps(tokens),
     }
-    for command in (("migrate", "--verbosity", "0"), ("import_region", str(REGION))):
-        manage(tmp_path, *command, **overrides)
     server = WebServer(directory=tmp_path, overrides=overrides)
     server.start()
     yield server
@@ -124,8 +121,10 @@ def assert_unavailable(answer: Answer, name: str) -> None:
 
 
 def assert_all_unavailable(web: WebServer, calls: dict[str, Call]) -> None:
-    for name, call in calls.items():
-        assert_unavailable(asked(web, call), name)
+    with ThreadPoolExecutor(len(calls)) as pool:
+        answers = {name: pool.submit(asked, web, call) for name, call in calls.items()}
+        for name, answer in answers.items():
+            assert_unavailable(answer.result(), name)
 
 
 def whole_log(web: WebServer) -> str:
