@@ -8,6 +8,7 @@ when the database was made get the same rows back if they were touched.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 from django.db import connection, transaction
@@ -17,6 +18,10 @@ MAY_SWITCH_TRIGGERS_OFF = "SELECT has_parameter_privilege('session_replication_r
 WITHOUT_TRIGGERS = "SET LOCAL session_replication_role = replica"
 ROWS = "SELECT '{table}', count(*), coalesce(sum(xmin::text::bigint), 0) FROM {table}"
 LOCK = "LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE"
+COLUMNS = """
+SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+ WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+"""
 HAS_ROWS = "SELECT '{table}' WHERE EXISTS (SELECT FROM {table})"
 
 Print = tuple[int, int]
@@ -63,8 +68,7 @@ class CleanTables:
         with transaction.atomic(), connection.cursor() as cursor:
             changed = self._empty_written(cursor) if self.is_selective else self._empty_all(cursor)
             for table in changed:
-                with cursor.copy(f"COPY {table} FROM STDIN") as copy:
-                    copy.write(self.filled[table])
+                fill(cursor, table, self.filled[table])
             self.prints |= _prints(cursor, changed)
 
     def _empty_written(self, cursor: CursorWrapper) -> list[str]:
@@ -97,6 +101,21 @@ def _prints(cursor: CursorWrapper, tables: dict[str, bytes] | list[str]) -> dict
     return {table: (count, int(total)) for table, count, total in cursor.fetchall()}
 
 
+def fill(cursor: CursorWrapper, table: str, rows: bytes) -> None:
+    """Write rows as they were copied."""
+    with cursor.copy(f"COPY {table} ({_columns_of(table)}) FROM STDIN") as copy:
+        copy.write(rows)
+
+
 def _copied(cursor: CursorWrapper, table: str) -> bytes:
-    with cursor.copy(f"COPY {table} TO STDOUT") as copy:
+    rows = f"SELECT {_columns_of(table)} FROM {table}"  # noqa: S608 - our table
+    with cursor.copy(f"COPY ({rows}) TO STDOUT") as copy:
         return b"".join(bytes(block) for block in copy)
+
+
+@cache
+def _columns_of(table: str) -> str:
+    """Return the columns of a table that are written, none that the database computes."""
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [table])
+        return str(cursor.fetchone()[0])

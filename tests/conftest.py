@@ -8,10 +8,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.test import TransactionTestCase
+from django.test import TransactionTestCase, override_settings
 from hypothesis import HealthCheck, settings
 
 from capacity.host_table import reset_host_table
+from journal.collector import spare_what_is_loaded
 from placement.selectors.snapshot import reset_snapshot
 from tests.clean_tables import CleanTables
 from tests.e2e.own_postgres import migrated, with_region  # noqa: F401 - fixtures
@@ -27,12 +28,23 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_collection_finish() -> None:
+    """Spare the collector all tests and what they load; children that are forked share it, too."""
+    spare_what_is_loaded()
+
+
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Empty the tables that a test has written, instead of all of them."""
     with django_db_blocker.unblock():
         clean = CleanTables.now()
     with patch.object(TransactionTestCase, "_fixture_teardown", lambda _: clean.restore()):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_passwords() -> Iterator[None]:
+    with override_settings(PASSWORD_HASHERS=["tests.passwords.QuickHasher"]):
         yield
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -62,6 +61,7 @@ from journal.services import Change, record_changes
 from placement.models import CheckOutcome, HybridReport, ShadowDifference, SplitWrite
 from tests import factories
 from tests.capacity.decision_records import store_decision
+from tests.kept_rows import KeptRows
 from tests.placement.rows import grow_providers
 from webhooks.models import Delivery, Endpoint
 
@@ -193,14 +193,23 @@ def make_failover_rows(number: int, host: Host, vm: Instance) -> None:
     )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _quick_passwords(settings: Any) -> None:
-    """Hash passwords cheaply: strong hashing costs most of the time of a page test."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+_kept: dict[str, KeptRows] = {}
 
 
 @pytest.fixture
-def region(db: None) -> None:
+def region(db: None, request: pytest.FixtureRequest) -> None:
+    """A row of everything; made by the first test of a module, copied for its others."""
+    module = request.module.__name__
+    if module in _kept:
+        _kept[module].put()
+        return
+    _kept.clear()  # its times are of another hour
+    made = KeptRows.made_by(make_one_of_each)
+    if made.may_be_put:
+        _kept[module] = made
+
+
+def make_one_of_each() -> None:
     factories.make_domain()
     factories.make_group_settings("*")
     grow_region(2)

@@ -214,18 +214,20 @@ def test_roles_are_set_back_by_every_migrate(db: None) -> None:
     assert set(Group.objects.values_list("name", flat=True)) >= set(ROLES)
 
 
-@pytest.mark.parametrize("term", ["a " * 2000, "x" * 5000, "a b " * 10 + "c"])
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)
+@pytest.mark.parametrize(
+    "model",
+    [model for model in MODELS if admin.site._registry[model].search_fields],
+    ids=lambda model: model._meta.label_lower,
+)
 @pytest.mark.usefixtures("region")
-def test_endless_searches_find_nothing(admin_client: Client, model: Any, term: str) -> None:
-    if not admin.site._registry[model].search_fields:
-        pytest.skip("has no search")
+def test_endless_searches_find_nothing(admin_client: Client, model: Any) -> None:
+    url = page_url(model, "changelist")
 
-    answer = admin_client.get(page_url(model, "changelist"), {"q": term})
-
-    assert answer.status_code == 200
-    assert answer.context["cl"].result_count == 0
-    assert admin_client.get(page_url(model, "changelist"), {"q": "a " * 20}).status_code == 200
+    for term in ("a " * 2000, "x" * 5000, "a b " * 10 + "c"):
+        answer = admin_client.get(url, {"q": term})
+        assert answer.status_code == 200, term
+        assert answer.context["cl"].result_count == 0, term
+    assert admin_client.get(url, {"q": "a " * 20}).status_code == 200
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)

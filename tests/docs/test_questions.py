@@ -23,7 +23,6 @@ from hosts.models import FeedPass, Host, Instance, PlannedHostChange, Project
 from journal.clock import database_now
 from journal.models import AuditEntry
 from tests import factories
-from tests.admin.conftest import _quick_passwords  # noqa: F401 - fixture
 from tests.admin.test_questions_by_clicks import make_region
 from tests.api.liquid_client import VIEWER
 from tests.capacity.decision_records import store_decision
