@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 from django.conf import settings
@@ -20,16 +20,27 @@ class RequestIDMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Serve the request with its id bound."""
-        request_id = accepted_request_id(
-            request.headers.get("X-Request-ID") or request.headers.get("X-OpenStack-Request-ID")
-        )
+        request_id = _sent_id(request.headers)
         request.META["headroom.request_id"] = request_id
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(req=request_id, greq=correlation_id(request_id))
         response = self.get_response(request)
-        response["X-Request-ID"] = request_id
-        response["X-OpenStack-Request-ID"] = request_id
-        return response
+        return _with_id(response, request_id)
+
+
+def with_request_id(response: HttpResponse, headers: Mapping[str, str]) -> HttpResponse:
+    """Return an answer that no middleware sees, with its id; headers by names in small letters."""
+    return _with_id(response, _sent_id(headers))
+
+
+def _sent_id(headers: Mapping[str, str]) -> str:
+    return accepted_request_id(headers.get("x-request-id") or headers.get("x-openstack-request-id"))
+
+
+def _with_id(response: HttpResponse, request_id: str) -> HttpResponse:
+    response["X-Request-ID"] = request_id
+    response["X-OpenStack-Request-ID"] = request_id
+    return response
 
 
 _IDENTITY_FIELDS = (

@@ -16,6 +16,8 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from hosts.agents.together import Together
+
 #: Hosts of one question.
 MOST_ASKED: Final = 2000
 #: For how long it is known that a host was woken; no first look at a poll takes longer.
@@ -78,49 +80,6 @@ class _Waiter:
             self.future.set_result(ended)
 
 
-class _Questions:
-    """Looks that are asked together: one is under way, whoever comes meanwhile is in the next."""
-
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._asked: dict[str, list[asyncio.Future[Standing | None]]] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    async def standing(self, kid: str) -> Standing | None:
-        future: asyncio.Future[Standing | None] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(kid, []).append(future)
-        if self._task is None:
-            self._task = asyncio.create_task(self._ask_on())
-        return await future
-
-    async def _ask_on(self) -> None:
-        while self._asked:
-            kids = list(self._asked)[:MOST_ASKED]
-            asked = {kid: self._asked.pop(kid) for kid in kids}
-            try:
-                found = await self._look(kids)
-            except Exception as error:  # noqa: BLE001 - those who ask raise it
-                _answer(asked, error, {})
-            else:
-                _answer(asked, None, found)
-        self._task = None
-
-
-def _answer(
-    asked: Mapping[str, Iterable[asyncio.Future[Standing | None]]],
-    error: Exception | None,
-    found: Mapping[str, Standing],
-) -> None:
-    for kid, futures in asked.items():
-        for future in futures:
-            if future.done():  # who asked has gone
-                continue
-            if error is None:
-                future.set_result(found.get(kid))
-            else:
-                future.set_exception(error)
-
-
 class Holder:
     """The polls that one process holds, one of each host.
 
@@ -131,7 +90,7 @@ class Holder:
 
     def __init__(self, look: Look, *, most: int) -> None:
         self._look, self._most = look, most
-        self._questions = _Questions(look)
+        self._questions = Together(look, most=MOST_ASKED)
         self._waiters: dict[UUID, _Waiter] = {}
         self._woken_at: dict[UUID, float] = {}
         self._is_stopping = False
@@ -154,7 +113,7 @@ class Holder:
             if ended is not None and ended is not Ended.QUIET:
                 return ended
             known_at = loop.time()
-            if await self._questions.standing(held.kid) != held.before:
+            if await self._questions.ask(held.kid) != held.before:
                 return Ended.NEWS
             if ended is Ended.QUIET or loop.time() >= until:
                 return Ended.QUIET

@@ -1,9 +1,10 @@
 """The application of ``./run serve agents``: it holds polls of agents (spec hosts, D.7).
 
 One event loop has all polls that wait. What asks the database runs in a few threads, each with a
-connection that no poll keeps while it waits. A poll is verified and first answered by the view that
-web processes have. When there is nothing, it is held, and before it is answered it is looked
-whether its host still stands as then; one statement looks for all that ask at the time.
+connection that no poll keeps while it waits. Polls are verified and first looked at together, as
+many as came while others were. One for whose host there is something, or that is refused, is
+answered by the view that web processes have. The others are held, and before one is answered it is
+looked whether its host still stands as then; one statement looks for all that ask at the time.
 """
 
 from __future__ import annotations
@@ -27,17 +28,22 @@ from django.http import HttpResponse
 from prometheus_client import Gauge, Histogram
 
 from hosts.agents.hearing import Ear
-from hosts.agents.holding import Ended, HeldPoll, Holder, Standing
+from hosts.agents.holding import Ended, Holder, Standing
 from hosts.agents.poll_views import (
     EmptyPoll,
     HeldReservationsView,
-    ask_again,
-    empty_poll,
+    KnownPoll,
+    first_looks,
+    held_poll,
     standings,
+    tell,
 )
+from hosts.agents.signed import SentRequest
+from hosts.agents.together import Together
+from hosts.agents.workload_views import page_answer
 from journal.health import check_ready, shown_checks
 from journal.metrics import metric_name
-from journal.middleware import RequestIDMiddleware
+from journal.middleware import RequestIDMiddleware, with_request_id
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +60,8 @@ BODY_SECONDS: Final = 10.0
 READY_SECONDS: Final = 3.0
 #: Polls that may wait for a thread; more come again.
 MOST_BEGUN: Final = 2000
+#: Polls that are looked at together.
+MOST_TOGETHER: Final = 200
 #: How often all hosts are looked at, while wakes are heard and while they are not.
 LOOK_SECONDS: Final = 10.0
 LOOK_DEAF_SECONDS: Final = 1.0
@@ -87,6 +95,7 @@ class PollApp:
         # Whoever has waited does not wait again, behind those who begin.
         self._first = ThreadPoolExecutor(threads, thread_name_prefix="polls")
         self._again = ThreadPoolExecutor(2, thread_name_prefix="news")
+        self._looks = Together(self._look_first, most=MOST_TOGETHER)
         self._probes = ThreadPoolExecutor(1, thread_name_prefix="probes")
         self._holder = Holder(self._look, most=most)
         self._ear = Ear(settings.REDIS_URL, wake=self._holder.wake, opened=self._open_eyes)
@@ -156,6 +165,8 @@ class PollApp:
         match = POLL.fullmatch(path)
         if match is None:
             return refusal(404, "not_found", "only polls of agents are answered here")
+        if scope["method"] != "GET":
+            return refusal(405, "method_not_allowed", "polls are sent by GET", (b"allow", b"GET"))
         if self._begun >= MOST_BEGUN:
             return refusal(429, "too_many_polls", "too many polls at once", RETRY)
         began_at = asyncio.get_running_loop().time()
@@ -170,53 +181,52 @@ class PollApp:
         body = await _body(receive)
         if body is None:
             return refusal(413, "body_too_large", "the body is too large or too slow", CLOSE)
+        try:
+            sent = _sent(scope, body, host_id)
+        except ValueError:  # a query that is no text
+            return refusal(400, "invalid_poll", "the request is malformed")
         self._begun += 1
         try:
-            answer, empty = await self._asked(scope, body, host_id, None)
-        finally:
-            self._begun -= 1
-        if empty is None:
-            return answer
-        held = HeldPoll(
-            host_id=empty.host_id,
-            kid=empty.kid,
-            before=empty.before,
-            began_at=began_at,
-            seconds=empty.wait_seconds,
-        )
-        WAITERS.set(len(self._holder) + 1)
-        try:
-            ended = await self._holder.hold(held)
+            known = await self._looks.ask(sent)
         except DatabaseError as error:
-            log.warning("held_poll_not_looked_at", error=str(error))
+            log.warning("polls_not_looked_at", error=str(error))
             return refusal(503, "database_unavailable", "the database does not answer", RETRY)
         finally:
-            WAITERS.set(len(self._holder))
+            self._begun -= 1
+        assert known is not None  # noqa: S101 - something is known of each
+        if not isinstance(known, EmptyPoll):
+            return await self._asked(self._first, scope, host_id, known)
+        return await self._held(scope, sent, known, began_at)
+
+    async def _held(
+        self, scope: Scope, sent: SentRequest, empty: EmptyPoll, began_at: float
+    ) -> Answer:
+        ended = Ended.QUIET
+        if empty.wait_seconds:
+            WAITERS.set(len(self._holder) + 1)
+            try:
+                ended = await self._holder.hold(held_poll(empty, began_at=began_at))
+            except DatabaseError as error:
+                log.warning("held_poll_not_looked_at", error=str(error))
+                return refusal(503, "database_unavailable", "the database does not answer", RETRY)
+            finally:
+                WAITERS.set(len(self._holder))
         if ended is Ended.NEWS:
-            answer, _ = await self._asked(scope, b"", host_id, empty)
-        elif ended is Ended.FULL:
-            status, headers, content = answer
-            answer = (status, [*headers, RETRY], content)
-        return answer
+            return await self._asked(self._again, scope, sent.path_id, empty)
+        more = [RETRY] if ended is Ended.FULL else []
+        return _answer(with_request_id(page_answer(empty.page), sent.headers), *more)
 
     async def _asked(
-        self, scope: Scope, body: bytes, host_id: UUID, held: EmptyPoll | None
-    ) -> tuple[Answer, EmptyPoll | None]:
-        try:
-            request = ASGIRequest(scope, io.BytesIO(body))
-        except ValueError:  # a query that is no text
-            return refusal(400, "invalid_poll", "the request is malformed"), None
-        if held is not None:
-            ask_again(request, held)
-        pool = self._first if held is None else self._again
+        self, pool: ThreadPoolExecutor, scope: Scope, host_id: UUID, known: KnownPoll
+    ) -> Answer:
+        """Have the view answer a poll of which something is known."""
+        request = ASGIRequest(scope, io.BytesIO())
+        tell(request, known)
         view = RequestIDMiddleware(partial(self._view, host_id=host_id))
-        response = await _in_thread(pool, partial(view, request))
-        headers = [
-            (name.lower().encode("latin-1"), text.encode("latin-1"))
-            for name, text in response.items()
-        ]
-        answer = (response.status_code, headers, bytes(response.content))
-        return answer, empty_poll(request) if held is None else None
+        return _answer(await _in_thread(pool, partial(view, request)))
+
+    async def _look_first(self, requests: Sequence[SentRequest]) -> Mapping[SentRequest, KnownPoll]:
+        return await _in_thread(self._first, partial(first_looks, requests))
 
     async def _look(self, kids: Sequence[str]) -> Mapping[str, Standing]:
         return await _in_thread(self._again, partial(standings, list(kids)))
@@ -244,6 +254,33 @@ class PollApp:
             is_ready, page = False, {"ready": False, "checks": {}}
         status = 200 if is_ready and not self._is_stopping else 503
         return status, [JSON, NEVER_CACHE], orjson.dumps(page)
+
+
+def _sent(scope: Scope, body: bytes, host_id: UUID) -> SentRequest:
+    """Return a request as it came.
+
+    Raises:
+        ValueError: Its query is no text.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_text in scope["headers"]:
+        name, text = raw_name.decode("latin-1").lower(), raw_text.decode("latin-1")
+        headers[name] = f"{headers[name]},{text}" if name in headers else text
+    return SentRequest(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope.get("query_string", b"").decode(),
+        headers=headers,
+        body=body,
+        path_id=host_id,
+    )
+
+
+def _answer(response: HttpResponse, *more: tuple[bytes, bytes]) -> Answer:
+    headers = [
+        (name.lower().encode("latin-1"), text.encode("latin-1")) for name, text in response.items()
+    ]
+    return response.status_code, [*headers, *more], bytes(response.content)
 
 
 def refusal(status: int, code: str, message: str, *headers: tuple[bytes, bytes]) -> Answer:

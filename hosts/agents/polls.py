@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from headroom_host_agent.provision.signing.v2 import reservation_bytes
 from headroom_host_agent.provision.wire import format_time
 
+from core.prepared import fetch_prepared
 from hosts.agents.errors import AgentRefused, UnknownToAgent
 from hosts.agents.models import HostAgent
 from hosts.agents.server_keys import Signer, signer
@@ -21,6 +22,7 @@ from hosts.domain.workloads import UNLISTED, WorkloadState
 
 LARGEST_PAGE: Final = 200
 _MICROSECOND: Final = timedelta(microseconds=1)
+_UNLISTED: Final = sorted(state.value for state in UNLISTED)
 # One statement, so one snapshot: all numbers up to the one it reads are visible to it.
 _PAGE: Final = """
 SELECT workload.*, agent.change_seq AS now_seq, agent.fence_epoch AS now_epoch,
@@ -33,6 +35,17 @@ SELECT workload.*, agent.change_seq AS now_seq, agent.fence_epoch AS now_epoch,
         ORDER BY seq LIMIT %(limit)s) AS workload ON true
  WHERE agent.id = %(agent)s
  ORDER BY workload.seq
+"""
+# Those for whom it would find nothing.
+_EMPTY: Final = """
+SELECT asked.agent_id, asked.after, agent.change_seq, agent.fence_epoch, agent.timeline
+  FROM unnest(%(agents)s::bigint[], %(after)s::bigint[]) AS asked (agent_id, after)
+  JOIN hosts_hostagent AS agent ON agent.id = asked.agent_id
+ WHERE asked.after <= agent.change_seq
+   AND NOT EXISTS (
+       SELECT FROM hosts_workload
+        WHERE agent_id = asked.agent_id AND seq > asked.after
+          AND (asked.after > 0 OR state <> ALL (%(unlisted)s)))
 """
 
 
@@ -108,7 +121,7 @@ def read_page(agent_pk: int, query: PollQuery) -> ReservationPage:
         "agent": agent_pk,
         "after": query.after,
         "limit": query.limit + 1,
-        "unlisted": sorted(state.value for state in UNLISTED),
+        "unlisted": _UNLISTED,
     }
     found: list[Any] = list(Workload.objects.raw(_PAGE, parameters))  # Any: columns of the agent
     drawn = found[0].now_seq
@@ -131,6 +144,25 @@ def read_page(agent_pk: int, query: PollQuery) -> ReservationPage:
         timeline=str(found[0].now_timeline),
         deployed=tuple(row.gwid for row in listed if row.state == WorkloadState.DEPLOYED),
     )
+
+
+def empty_pages(asked: Collection[tuple[int, int]]) -> dict[tuple[int, int], ReservationPage]:
+    """Return the pages of those who are asked to do nothing, by agent and number asked from."""
+    facts = {
+        "agents": [agent for agent, _ in asked],
+        "after": [after for _, after in asked],
+        "unlisted": _UNLISTED,
+    }
+    return {
+        (agent, after): ReservationPage(
+            reservations=(),
+            last_id=drawn,
+            caught_up=True,
+            fence_epoch=epoch,
+            timeline=str(timeline),
+        )
+        for agent, after, drawn, epoch, timeline in fetch_prepared(_EMPTY, facts)
+    }
 
 
 def read_one(agent: HostAgent, gwid: str) -> tuple[Mapping[str, object], bool]:
