@@ -32,3 +32,14 @@ def spare_what_is_loaded() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def collect_rarely() -> None:
+    """Have the collector bear with a process that holds many things for some seconds.
+
+    Polls that are held outlive the young generations, so that by the usual bounds all of them were
+    looked at every few seconds, for some tenths of a second in which none is answered. A full
+    collection comes with 20 million new objects instead.
+    """
+    spare_what_is_loaded()
+    gc.set_threshold(10_000, 20, 100)

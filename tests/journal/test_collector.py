@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from journal.collector import paused_collector, spare_what_is_loaded
+from journal.collector import collect_rarely, paused_collector, spare_what_is_loaded
 
 
 @pytest.fixture(autouse=True)
 def collector() -> Iterator[None]:
     assert gc.isenabled()
+    thresholds = gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     gc.enable()
     gc.unfreeze()
 
@@ -65,3 +67,20 @@ def test_what_is_loaded_is_looked_at_no_more_and_what_comes_later_is() -> None:
     gone = weakref.ref(Ring())
     gc.collect()
     assert gone() is None
+
+
+def test_what_is_held_for_long_is_not_looked_at_again_and_again() -> None:
+    full: list[int] = []
+
+    def count(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start" and facts["generation"] == 2:
+            full.append(1)
+
+    collect_rarely()
+    gc.callbacks.append(count)
+    try:
+        held = [[number] for number in range(1_000_000)]
+    finally:
+        gc.callbacks.remove(count)
+
+    assert (len(held), full) == (1_000_000, [])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from journal.collector import collect_rarely
 from journal.exporter import start_exporter
 
 #: How long polls may take to be answered at the end; they are told at once.
@@ -40,6 +41,7 @@ async def _serve(host: str, port: int) -> None:
 
     chosen = settings.HEADROOM.agents
     app = PollApp(most=chosen.poll_most_waiters, threads=chosen.poll_threads)
+    collect_rarely()
     server = Server(
         app,
         address=host,
