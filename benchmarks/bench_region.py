@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from django.apps import apps
 from django.conf import settings
 from django.db import connection, transaction
+from django.test.utils import override_settings
 
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import (
@@ -47,12 +48,9 @@ def with_token() -> Iterator[None]:
     token = AccessToken.model_validate(
         {"token": TOKEN, "name": "bench", "roles": ["cloud_resource_admin"]}
     )
-    before = settings.HEADROOM
-    settings.HEADROOM = before.model_copy(update={"tokens": (token,), "auth": "token"})
-    try:
+    chosen = settings.HEADROOM.model_copy(update={"tokens": (token,), "auth": "token"})
+    with override_settings(HEADROOM=chosen):  # who keeps the settings is told
         yield
-    finally:
-        settings.HEADROOM = before
 
 
 def empty_database() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.test.utils import override_settings
 from django.utils import timezone
 from rich.console import Console
 
@@ -77,11 +78,9 @@ def _users_limited_to(users: int) -> Iterator[None]:
     """Let no more VMs share a reservation."""
     before = settings.HEADROOM
     failover = before.failover.model_copy(update={"max_users_per_reservation": users})
-    settings.HEADROOM = before.model_copy(update={"failover": failover})
-    try:
+    chosen = before.model_copy(update={"failover": failover})
+    with override_settings(HEADROOM=chosen):  # who keeps the settings is told
         yield
-    finally:
-        settings.HEADROOM = before
 
 
 def _shuffle() -> None:

@@ -15,7 +15,11 @@ from random import Random
 
 from django.conf import settings
 from django.db import connection
-from django.test.utils import setup_test_environment, teardown_test_environment
+from django.test.utils import (
+    override_settings,
+    setup_test_environment,
+    teardown_test_environment,
+)
 
 from benchmarks.bench_region import empty_database
 from benchmarks.measures import Measure, measure, percentile
@@ -68,15 +72,15 @@ def served_from_claims() -> Iterator[None]:
             "enforce_new_defaults": False,
         }
     )
-    settings.HEADROOM = before.model_copy(
+    chosen = before.model_copy(
         update={"allocation_source": "placement", "placement": placement, "auth": "noauth"}
     )
     setup_test_environment()
     try:
-        yield
+        with override_settings(HEADROOM=chosen):  # who keeps the settings is told
+            yield
     finally:
         teardown_test_environment()
-        settings.HEADROOM = before
 
 
 def _costs(hosts: int, rounds: int) -> list[Measure]:
