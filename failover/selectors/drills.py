@@ -23,7 +23,8 @@ def zone_snapshot(zone: str, *, now: datetime) -> ZoneSnapshot:
 
 def drill_state(zones: Iterable[str], *, now: datetime) -> DrillState:
     """Return the state for drills of some zones."""
-    return state_of([zone_snapshot(zone, now=now) for zone in zones])
+    with paused_collector():  # between zones as well
+        return state_of([zone_snapshot(zone, now=now) for zone in zones])
 
 
 def state_of(snapshots: Iterable[ZoneSnapshot]) -> DrillState:

@@ -26,6 +26,7 @@ from failover.selectors.drills import state_of, zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound
 from journal.clock import TOLERANCE, database_now
+from journal.collector import paused_collector
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,8 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
     rows = []
     for drill in (drill_hosts, drill_racks, drill_pairs):
         started_at = database_now()
-        report = drill(state)
+        with paused_collector():
+            report = drill(state)
         rows.append(
             FailureDrill(
                 zone=zone,
