@@ -37,7 +37,13 @@ from console.hosts.columns import (
     host_state,
     host_state_badge,
 )
-from console.hosts.orders import ReasonForm, end_maintenance, evict_hosts, start_maintenance
+from console.hosts.orders import (
+    ReasonForm,
+    end_maintenance,
+    evict_hosts,
+    new_tokens,
+    start_maintenance,
+)
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
 from core.text import NOTHING, count_text, gib_number, gib_text, percent_text, plural, time_text
@@ -191,6 +197,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         start_maintenance,
         evict_hosts,
         end_maintenance,
+        new_tokens,
     )
     action_form = ReasonForm
     page_columns = (
@@ -238,6 +245,10 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     def has_order_permission(self, request: HttpRequest) -> bool:
         """Whether the user may take hosts out of service."""
         return bool(request.user.has_perm("hosts.change_host"))
+
+    def has_token_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may let agents enrol."""
+        return bool(request.user.has_perm("hosts.add_enrolmenttoken"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Host]:
         """Read hosts with their number of VMs, and what is taken of their rooms for files."""

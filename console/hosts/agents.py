@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 from capacity.agents.following import SLOT
 from capacity.models import Reservation
 from console.base import CheckedActions, SystemOwnedAdmin, badge, column, link, shown
-from console.hosts.orders import ReasonForm, decommission_agents, fence_agents
+from console.hosts.orders import ReasonForm, decommission_agents, fence_agents, new_tokens
 from console.links import list_url, register_findable, row_link, text_link
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.resource_models import HostResource
@@ -50,7 +50,7 @@ def work_link(row: HostAgent) -> SafeString:
 class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
     """Agents that enrolled, with their last report."""
 
-    actions = (fence_agents, decommission_agents)  # type: ignore[assignment]  # those of this page
+    actions = (fence_agents, decommission_agents, new_tokens)  # type: ignore[assignment]  # those of this page
     action_form = ReasonForm
 
     owner_note = "Written when an agent enrols and reports."
@@ -104,6 +104,10 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
     def has_order_permission(self, request: HttpRequest) -> bool:
         """Whether the user may order something about agents."""
         return bool(request.user.has_perm("hosts.change_hostagent"))
+
+    def has_token_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may let agents enrol."""
+        return bool(request.user.has_perm("hosts.add_enrolmenttoken"))
 
 
 WORK_TONES = {
@@ -256,8 +260,8 @@ class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken]):
     """Tokens that let agents enrol; only their digests are kept."""
 
     owner_note = (
-        "./run manage host_agent token create --name 'node0*' --uses 40 --ttl 1h makes one, "
-        "token revoke ID ends it."
+        "The lists of hosts and of agents make one for a host; ./run manage host_agent token "
+        "create --name 'node0*' --uses 40 --ttl 1h makes one for many, token revoke ID ends it."
     )
     list_display = (
         "id",

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from unfold.forms import ActionForm
 
 from commitments.services.evicting import evict_slots
-from console.base import request_actor
+from console.base import PageData, request_actor
+from console.links import find_url, list_url
+from console.pages import show_page
 from core.text import plural
+from hosts.agents.enrolment import create_token
 from hosts.agents.leases import fence
-from hosts.agents.models import HostAgent
+from hosts.agents.models import HostAgent, HostKey, KeyState
 from hosts.agents.modes import decommission
 from hosts.agents.order_views import LONGEST_REASON
 from hosts.models import Host, Maintenance
@@ -27,6 +32,10 @@ from journal.middleware import request_id_of
 
 #: Called with the name of a host, who orders, the request and the reason; returns what was done.
 Order = Callable[[str, Actor, str, str], str]
+
+#: For how long a token of the admin lets its host enrol.
+TOKEN_LIFETIME: Final = timedelta(hours=1)
+MOST_TOKENS: Final = 100
 
 
 class ReasonForm(ActionForm):  # type: ignore[misc]  # the theme has no types
@@ -42,17 +51,22 @@ class ReasonForm(ActionForm):  # type: ignore[misc]  # the theme has no types
 
 def _ordered(request: HttpRequest, names: list[str], order: Order) -> None:
     """Carry an order out for hosts one by one; a refusal is told and stops no other."""
-    reason = request.POST.get("reason", "").strip()
-    if not reason:
-        messages.error(request, "Orders need a reason: say why beside the choice.")
-        return
-    for name in names:
+    reason = _reason(request)
+    for name in names if reason else ():
         try:
             done = order(name, request_actor(request), request_id_of(request), reason)
         except HeadroomError as refused:
             messages.warning(request, f"{name}: {refused.message}")
         else:
             messages.success(request, f"{name}: {done}")
+
+
+def _reason(request: HttpRequest) -> str:
+    """Return why an order is given; without one it is told that it needs one."""
+    reason = request.POST.get("reason", "").strip()
+    if not reason:
+        messages.error(request, "Orders need a reason: say why beside the choice.")
+    return reason
 
 
 def _fence(name: str, actor: Actor, request_id: str, reason: str) -> str:
@@ -119,6 +133,54 @@ def end_maintenance(_: admin.ModelAdmin[Host], request: HttpRequest, rows: Query
 def evict_hosts(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
     """Evict the slots of hosts in maintenance."""
     _ordered(request, _names(rows), _evict)
+
+
+@admin.action(description="New token for its agent, shown once", permissions=["token"])
+def new_tokens(
+    _: admin.ModelAdmin[Any], request: HttpRequest, rows: QuerySet[Any]
+) -> HttpResponse | None:
+    """Make a token for one enrolment of each host, and show it this once."""
+    reason = _reason(request)
+    column = "host_name" if rows.model is HostAgent else "name"
+    names = list(rows.order_by(column).values_list(column, flat=True)[: MOST_TOKENS + 1])
+    if len(names) > MOST_TOKENS:
+        messages.error(request, f"Tokens are made for {MOST_TOKENS} hosts at most at once.")
+    if not reason or len(names) > MOST_TOKENS:
+        return None
+    active = HostKey.objects.filter(agent__host_name__in=names, state=KeyState.ACTIVE)
+    kids = dict(active.values_list("agent__host_name", "kid"))
+    tokens = []
+    for name in names:
+        try:
+            token = create_token(
+                name_glob=glob.escape(name),
+                uses=1,
+                lifetime=TOKEN_LIFETIME,
+                actor=request_actor(request),
+                request_id=request_id_of(request),
+                reason=reason,
+            )
+        except HeadroomError as refused:
+            messages.warning(request, f"{name}: {refused.message}")
+            continue
+        before = f"its key {kids[name]} has to be revoked" if name in kids else ""
+        tokens.append(
+            {"host": name, "url": find_url("host", name), "token": token, "before": before}
+        )
+    return show_page(
+        request,
+        "admin/tokens_page.html",
+        title="New tokens",
+        model=rows.model,
+        page=PageData(
+            tone="ok" if tokens else "warn",
+            title=f"{plural(len(tokens), 'token')} made",
+            sentence="Each is for one enrolment of its host within an hour. Only their digests are "
+            "kept: nobody can show them again.",
+            tokens=tokens,
+        ),
+        crumbs=(("Hosts", list_url("hosts.host")), ("New tokens", "")),
+    )
 
 
 def _names(rows: QuerySet[Any]) -> list[str]:

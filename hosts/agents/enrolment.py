@@ -50,7 +50,13 @@ class Enrolment:
 
 
 def create_token(
-    *, name_glob: str, uses: int, lifetime: timedelta, actor: Actor, request_id: str
+    *,
+    name_glob: str,
+    uses: int,
+    lifetime: timedelta,
+    actor: Actor,
+    request_id: str,
+    reason: str = "",
 ) -> str:
     """Return a new token, which is shown this once.
 
@@ -77,6 +83,7 @@ def create_token(
             object_type="enrolment_token",
             object_id=str(row.pk),
             after={"name_glob": name_glob, "uses": uses, "expires_at": str(row.expires_at)},
+            reason=reason,
         )
         record_changes([change], actor=actor, request_id=request_id)
     return token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,6 +13,7 @@ from django.core.management.base import OutputWrapper
 
 from hosts.agents.commands import AgentCommand, command_agent
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
+from hosts.agents.exporting import results_export
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode, EnrolmentToken, HostKey, ServerKey
 from hosts.agents.modes import decommission, renew_timelines, set_mode
@@ -20,7 +22,7 @@ from hosts.agents.workloads import delete_forgotten
 from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
-OF_AGENTS = ("fence", "mode", "tell", "decommission", "remove", "timeline")
+OF_AGENTS = ("fence", "mode", "tell", "decommission", "remove", "timeline", "export")
 COMMANDS = ("token", "key", "server-key", *OF_AGENTS)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -70,6 +72,8 @@ def _agent(
     options: argparse.Namespace, *, actor: Actor, request_id: str, out: OutputWrapper
 ) -> None:
     match options.command:
+        case "export":
+            out.write(json.dumps(results_export(options.host), indent=1))
         case "fence":
             epoch = fence(options.host, actor=actor, request_id=request_id, reason=options.reason)
             out.write(f"{options.host} is down, its epoch is {epoch}")
@@ -138,6 +142,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     ours = commands.add_parser("server-key").add_subparsers(dest="work", required=True)
     ours.add_parser("list", help="keys that we sign with, the last first")
     ours.add_parser("rotate", help="sign with a new key; before HEADROOM_SECRET_KEY changes")
+    export = commands.add_parser("export", help="what an agent signed, for verify --offline")
+    export.add_argument("host", help="its name")
     fencing = commands.add_parser("fence", help="end what an agent was told, at once")
     fencing.add_argument("host", help="its name")
     fencing.add_argument("--reason", required=True)

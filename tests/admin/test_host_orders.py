@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.test import Client
 from django.urls import reverse
+from headroom_host_agent.server.identity import new_identity
 
-from hosts.agents.models import HostAgent
+from hosts.agents.enrolment import digest_of
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey
 from hosts.models import Host
 from journal.models import AuditEntry
 from tests.admin.test_frame import staff_client
 from tests.factories import make_commitment, make_group, make_host, make_slot
+from tests.hosts.agents.agents import enrolment, send_enrolment
 from tests.hosts.agents.test_leases import liveness, up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENTS = "admin:hosts_hostagent_changelist"
 HOSTS = "admin:hosts_host_changelist"
+TOKENS = "admin:hosts_enrolmenttoken_changelist"
 
 
 def order(client: Client, page: str, action: str, pks: list[int], reason: str = "fans") -> str:
@@ -60,6 +65,48 @@ def test_hosts_leave_service_and_come_back(admin_client: Client) -> None:
     assert "0 slots moved, 0 found no place" in order(admin_client, HOSTS, "evict_hosts", [one.pk])
     assert "in service again" in order(admin_client, HOSTS, "end_maintenance", [one.pk])
     assert "h1 is in service" in order(admin_client, HOSTS, "evict_hosts", [one.pk])
+
+
+TOKEN = re.compile(r'>([^<>]+)</a></td><td><code class="hr-code">([A-Za-z0-9_-]{43})</code>')
+
+
+def test_a_new_token_is_shown_once_and_enrols_its_host_once(admin_client: Client) -> None:
+    rows = [make_host("h1"), make_host("h[2]*")]
+    pks = [row.pk for row in rows]
+    assert "need a reason" in order(admin_client, HOSTS, "new_tokens", pks, " ")
+    assert not EnrolmentToken.objects.exists()
+
+    page = order(admin_client, HOSTS, "new_tokens", pks, "new hosts")
+
+    tokens = dict(TOKEN.findall(page))
+    first, other = tokens["h1"], tokens["h[2]*"]
+    assert "2 tokens made" in page
+    assert other not in admin_client.get(reverse(TOKENS)).content.decode()
+    entry = AuditEntry.objects.filter(action="enrolment_token_created").first()
+    assert entry is not None
+    assert (entry.actor, entry.reason) == ("admin:admin", "new hosts")
+    kept = EnrolmentToken.objects.values_list("token_sha256", flat=True)
+    assert set(kept) == {digest_of(other), digest_of(first)}
+    enrolments = [
+        send_enrolment(enrolment(new_identity(), token, name)).status_code
+        for token, name in ((first, "h[2]*"), (other, "h[2]*"), (other, "h[2]*"), (first, "h1"))
+    ]
+    assert enrolments == [403, 201, 401, 201]
+
+    kid = HostKey.objects.get(agent__host_name="h1").kid
+    agent = HostAgent.objects.get(host_name="h1")
+    page = order(admin_client, AGENTS, "new_tokens", [agent.pk], "its disk was lost")
+    assert f"its key {kid} has to be revoked" in page
+    assert len(TOKEN.findall(page)) == 1
+
+
+def test_who_may_order_about_hosts_makes_no_token_without_the_right_to() -> None:
+    host = make_host("h1")
+    operator = staff_client("orders", "view_host", "change_host", "view_hostagent")
+    assert TOKEN.findall(order(operator, HOSTS, "new_tokens", [host.pk])) == []
+    assert not EnrolmentToken.objects.exists()
+    enroller = staff_client("enrols", "view_host", "add_enrolmenttoken")
+    assert len(TOKEN.findall(order(enroller, HOSTS, "new_tokens", [host.pk]))) == 1
 
 
 def test_who_may_only_look_orders_nothing() -> None:

@@ -23,6 +23,7 @@ from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.process.settings import AgentSettings
 from headroom_host_agent.provision.built_in import built_in
 from headroom_host_agent.provision.built_in.base import Place
+from headroom_host_agent.provision.proofs import verify_export
 from headroom_host_agent.provision.provisioners import load_provisioners
 from headroom_host_agent.provision.store import SqliteStore
 from headroom_host_agent.provision.stored import StoreError
@@ -209,6 +210,35 @@ def _asks(command: str) -> _Work:
     return work
 
 
+def _verify(options: argparse.Namespace, settings: AgentSettings) -> None:
+    """Have the running agent look; or verify what agents signed, with nothing but a file."""
+    if options.offline is None:
+        if options.key:
+            raise ConfigurationError("--key", options.key[0], "is for --offline")
+        _asks("verify")(options, settings)
+        return
+    holds = problems = 0
+    try:
+        findings = list(verify_export(json.loads(options.offline.read_bytes()), options.key))
+    except RecursionError:
+        raise ValueError(f"{options.offline}: it is too deep") from None
+    for finding in findings:
+        holds += not finding.problem
+        problems += bool(finding.problem)
+        line = {
+            "reservation": finding.reservation_id,
+            "attempt": finding.attempt,
+            "state": finding.state,
+            "key": finding.kid,
+            "ok": not finding.problem,
+        }
+        if finding.problem:
+            line["problem"] = finding.problem
+        sys.stdout.write(json.dumps(line) + "\n")
+    if problems:
+        raise ControlError(f"{holds} results hold, {problems} do not")
+
+
 def _rotate_key(options: argparse.Namespace, settings: AgentSettings) -> None:
     """Have the running agent do it, which has the key in memory; without one do it here."""
     folder = _data_folder(options, settings)
@@ -297,10 +327,24 @@ def _parser(program: str) -> argparse.ArgumentParser:
     works.append((rotation, _rotate_key))
     for name, text in _ASKED.items():
         command = commands.add_parser(name, help=text)
-        works.append((command, _asks(name)))
+        works.append((command, _verify if name == "verify" else _asks(name)))
         if name == "decommission":
             command.add_argument("gwid", help="of the reservation, such as 42-1")
             command.add_argument("--reason", required=True, help="is told to Headroom")
+        if name == "verify":
+            command.add_argument(
+                "--offline",
+                type=Path,
+                metavar="FILE",
+                help="whether results of agents hold, as an export of Headroom has them",
+            )
+            command.add_argument(
+                "--key",
+                action="append",
+                default=[],
+                metavar="KID",
+                help="trust no other keys of the export than those of these names",
+            )
         if name == "cleanup":
             command.add_argument("--dry-run", action="store_true", help="say what would be done")
     for command, work in works:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from headroom_host_agent.provision.store import SqliteStore
 
 from hosts.agents.leases import fence
@@ -69,6 +72,57 @@ def test_a_running_agent_goes_on_with_a_new_key(host: Host) -> None:
     row = make_workload(memory_bytes=1 << 30)
     until(lambda: state_of(row) == "deployed", "nothing is told with the new key")
     assert WorkloadResult.objects.get().kid == said.split()[-1]
+
+
+def test_an_auditor_verifies_what_the_agent_signed_without_server_and_agent(
+    host: Host, tmp_path: Path
+) -> None:
+    running = host.start("run")
+    wait_until("up")
+    first = make_workload(1, memory_bytes=1 << 30)
+    gone = make_workload(2, memory_bytes=1 << 30)
+    until(lambda: state_of(first) == state_of(gone) == "deployed", "they are never deployed")
+    delete_workloads(agent_named().pk, [gone.pk], reason="gone", actor=ANN, request_id="r")
+    until(lambda: state_of(gone) == "deleted", "what is gone is never removed")
+    rotation = host.start("rotate-key")
+    rotation.communicate(timeout=PATIENCE_SECONDS)
+    later = make_workload(3, memory_bytes=1 << 30)
+    until(lambda: state_of(later) == "deployed", "nothing is made with the new key")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_SECONDS) == 0
+
+    file = exported(tmp_path)
+    host.environment["HEADROOM_AGENT__SERVER__URL"] = "http://127.0.0.1:1"
+    said, code = verified_offline(host, file)
+
+    assert code == 0
+    old, new = HostKey.objects.order_by("pk").values_list("kid", flat=True)
+    assert {(one["reservation"], one["state"], one["key"]) for one in said} == {
+        (first.gwid, "ok", old),
+        (gone.gwid, "ok", old),
+        (gone.gwid, "deleted", old),
+        (later.gwid, "ok", new),
+    }
+
+    WorkloadResult.objects.filter(workload=first).delete()
+    said, code = verified_offline(host, exported(tmp_path), "--key", new, "--key", old)
+    assert code == 1
+    assert [one["reservation"] for one in said if not one["ok"]] == [first.gwid]
+
+
+def exported(folder: Path) -> Path:
+    """Return a file with what agents signed."""
+    out = StringIO()
+    call_command("host_agent", "export", "h1", stdout=out)
+    file = folder / "export.json"
+    file.write_text(out.getvalue())
+    return file
+
+
+def verified_offline(host: Host, file: Path, *more: str) -> tuple[list[dict[str, Any]], int]:
+    process = host.start("verify", "--offline", str(file), *more)
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    return [json.loads(line) for line in said.splitlines()], process.returncode
 
 
 def test_an_agent_that_was_fenced_compares_all_and_goes_on(host: Host) -> None:
