@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from capacity.api.admission import CheckAdmissionView
+from capacity.api.offboarding import OffboardingView
 from commitments.api.evict import EvictView
 from commitments.api.views import unknown_path
 from console.api.document import DocsView, SchemaView
@@ -54,6 +55,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/hosts/<str:name>/evict", EvictView.as_view(), name="host-evict"),
     path("api/v1/hosts/<str:name>/fence", FenceView.as_view(), name="host-fence"),
     path("api/v1/hosts/<str:name>/commands", CommandView.as_view(), name="host-commands"),
+    path("api/v1/hosts/<str:name>/offboarding", OffboardingView.as_view()),
     path("api/v1/hosts/<str:name>/counters", CountersView.as_view(), name="host-counters"),
     path(
         "api/v1/hosts/<str:name>/check-admission",

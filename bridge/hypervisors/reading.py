@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final
 
 from bridge.domain.owned_fields import Amounts, Json, Stated
-from hosts.domain.readiness import Condition, compute_ready, is_hindering
+from hosts.domain.readiness import Condition, Readiness, compute_ready, is_hindering
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import OS_VERSION_MAX, Maintenance
 from hosts.region.described import DescribedAggregate, DescribedHost
@@ -80,9 +80,17 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
     if is_effective_ours:
         effective = _scaled(vcpus, vcpus_ratio), _scaled(memory_bytes, memory_ratio)
     has_allocation = taken[0] is not None and taken[1] is not None
+    openstack_id = status.text("hypervisorId", default="", max_length=ID_MAX)
+    stated, is_managed = _stated(status), spec.boolean("lifecycleEnabled", default=True)
+    ready = compute_ready(
+        stated,
+        maintenance=maintenance,
+        lifecycle_managed=is_managed,
+        has_ids=bool(openstack_id),
+    )
     return DescribedHost(
         name=name,
-        openstack_id=status.text("hypervisorId", default="", max_length=ID_MAX),
+        openstack_id=openstack_id,
         zone=metadata.child("labels", required=False).text(ZONE_LABEL, default=""),
         hypervisor_type=HYPERVISOR_TYPES.get(domain.text("hypervisorType", default=""), ""),
         cpu_arch=capabilities.text("cpuArch", default="", max_length=32),
@@ -101,12 +109,8 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
         custom_traits=tuple(spec.texts("customTraits", required=False)),
         aggregates=_aggregates(status),
         allowed_projects=tuple(spec.texts("allowedProjects", required=False, max_length=ID_MAX)),
-        conditions=_conditions(
-            status,
-            maintenance=maintenance,
-            lifecycle_managed=spec.boolean("lifecycleEnabled", default=True),
-        ),
-        condition_reasons=_condition_reasons(status),
+        conditions=_conditions(stated, ready, lifecycle_managed=is_managed),
+        condition_reasons=_condition_reasons(status, ready),
         domain_capabilities={
             name: domain.texts(key, required=False)
             for name, key in CAPABILITIES.items()
@@ -300,39 +304,55 @@ def _aggregates(status: Node) -> tuple[DescribedAggregate, ...]:
     return tuple(found[uuid] for uuid in sorted(found))
 
 
-def _conditions(status: Node, *, maintenance: str, lifecycle_managed: bool) -> dict[str, str]:
+def _stated(status: Node) -> dict[str, Condition]:
     stated: dict[str, Condition] = {}
     for node in _objects(status, "conditions"):
         told = node.text("status")
         if told not in STATUSES:
             raise node.error("status", f"must be one of {', '.join(STATUSES)}")
-        stated[node.text("type")] = Condition(status=told, reason=node.text("reason", default=""))
-    statuses = {kind: stated[kind].status for kind in sorted(stated)}
+        message = node.fields.get("message")
+        stated[node.text("type")] = Condition(
+            status=told,
+            reason=node.text("reason", default=""),
+            message=message if isinstance(message, str) else "",
+        )
+    return stated
+
+
+def _conditions(
+    stated: Mapping[str, Condition], ready: Readiness, *, lifecycle_managed: bool
+) -> dict[str, str]:
+    """Return each condition's status, with that of Ready where nobody stated it."""
+    statuses = {kind: condition.status for kind, condition in stated.items()}
     if READY not in statuses:
-        ready = compute_ready(
-            stated, maintenance=maintenance, lifecycle_managed=lifecycle_managed
-        ).is_ready
-        statuses[READY] = ("Unknown" if lifecycle_managed else "True") if ready else "False"
+        statuses[READY] = (
+            ("Unknown" if lifecycle_managed else "True") if ready.is_ready else "False"
+        )
     return dict(sorted(statuses.items()))
 
 
-def _condition_reasons(status: Node) -> dict[str, dict[str, str]]:
+def _condition_reasons(status: Node, ready: Readiness) -> dict[str, dict[str, str]]:
     """Return why conditions stand as they do, by type; those that say nothing are left out.
 
     Messages change with each look of whoever writes them: kept are those that say why the host
     takes nothing.
     """
     found: dict[str, dict[str, str]] = {}
+    if not ready.is_ready:
+        found[READY] = _why({"reason": ready.reason, "message": ready.message})
     for node in _objects(status, "conditions"):
         kind = node.text("type")
         keys = ("reason", "message") if is_hindering(kind, node.text("status")) else ("reason",)
-        told = {key: node.fields.get(key) for key in keys}
-        found[kind] = {
-            key: text.replace("\0", "")[:LONGEST_WHY]
-            for key, text in told.items()
-            if isinstance(text, str) and text
-        }
+        found[kind] = _why({key: node.fields.get(key) for key in keys})
     return {kind: found[kind] for kind in sorted(found) if found[kind]}
+
+
+def _why(told: Mapping[str, object]) -> dict[str, str]:
+    return {
+        key: text.replace("\0", "")[:LONGEST_WHY]
+        for key, text in told.items()
+        if isinstance(text, str) and text
+    }
 
 
 def _instances(status: Node) -> tuple[ReportedVM, ...] | None:

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from capacity.models import HostCapacity
+from capacity.offboarding import listed_state, with_holdings
 from console.api.filters import (
     BeforeFilter,
     Filters,
@@ -24,7 +25,7 @@ from console.api.views import ReadViewSet, RowSerializer
 from core.api import json_answer
 from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.order_views import LONGEST_REASON, host_order
-from hosts.domain.liveness import Liveness
+from hosts.domain.liveness import UNMANAGED, Liveness
 from hosts.models import (
     Domain,
     FeedPass,
@@ -41,8 +42,6 @@ from journal.auth import RULE_API_WRITE, authenticate, authorise
 from journal.json_node import parse_json, shortened
 from journal.middleware import request_id_of
 
-#: Liveness of a host without an agent (spec hosts, D.3).
-UNMANAGED = "unmanaged"
 LIVENESS = (UNMANAGED, *(one.value for one in Liveness))
 
 
@@ -66,6 +65,22 @@ class RoomSerializer(RowSerializer):
         )
 
 
+class ShownStateField(serializers.CharField):
+    """The one word that lists show of a host."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            source="*",
+            read_only=True,
+            help_text="where in its life it is: onboarding, maintenance, evicting, evicted, "
+            "terminating, offboarded; else its liveness",
+        )
+
+    def to_representation(self, value: Any) -> str:  # Any: a host with what the list annotates
+        """Return the word."""
+        return listed_state(value)
+
+
 class HostSerializer(RowSerializer):
     """A hypervisor with its room; ``room`` is null until the ledger knows the host."""
 
@@ -77,6 +92,7 @@ class HostSerializer(RowSerializer):
     liveness = serializers.ChoiceField(
         [(word, word) for word in LIVENESS], help_text="whether its agent is heard"
     )
+    shown_state = ShownStateField()
     room = RoomSerializer(allow_null=True)
 
     class Meta:
@@ -97,6 +113,7 @@ class HostSerializer(RowSerializer):
             "slots_held_off",
             "agent_mode",
             "liveness",
+            "shown_state",
             "down_since",
             "terminating_since",
             "total_memory_bytes",
@@ -164,17 +181,17 @@ class HostFilters(Filters):
         return rows.filter(Q(traits__contains=[name]) | Q(custom_traits__contains=[name]))
 
 
-def _of_agent(column: str, otherwise: str) -> Coalesce:
-    """Return something of the host's agent; a host without one has the other word."""
+def _agent_mode() -> Coalesce:
+    """Return the mode of the host's agent; none without one."""
     agents = HostAgent.objects.filter(host_name=OuterRef("name"), decommissioned_at__isnull=True)
-    return Coalesce(Subquery(agents.values(column)[:1]), Value(otherwise))
+    return Coalesce(Subquery(agents.values("mode")[:1]), Value(AgentMode.NONE.value))
 
 
 class HostViewSet(ReadViewSet):
     """Hypervisors, what they have and what takes it."""
 
     path_label = "/api/v1/hosts"
-    queryset = (
+    queryset = with_holdings(
         Host.objects.select_related("room")
         .defer(
             "provider_inventories",
@@ -184,10 +201,7 @@ class HostViewSet(ReadViewSet):
             "domain_capabilities",
             "reported_instances",
         )
-        .annotate(
-            agent_mode=_of_agent("mode", AgentMode.NONE),
-            liveness=_of_agent("lease__liveness", UNMANAGED),
-        )
+        .annotate(agent_mode=_agent_mode())
     )
     serializer_class = HostSerializer
     filterset_class = HostFilters

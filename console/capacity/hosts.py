@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from capacity.models import HostCapacity, HostHistory
+from capacity.offboarding import listed_state, with_holdings
 from console.base import (
     CheckedActions,
     Column,
@@ -29,6 +30,7 @@ from console.base import (
 from console.capacity.page_data import host_page, utilisation_bar
 from console.failover.drain import check_drain_action
 from console.failover.loss import loss_page
+from console.hosts.agent_part import agent_part
 from console.hosts.columns import (
     CLOUD_NOTE,
     ReadyFilter,
@@ -40,14 +42,17 @@ from console.hosts.columns import (
 from console.hosts.orders import (
     ReasonForm,
     end_maintenance,
+    end_termination,
     evict_hosts,
     new_tokens,
     start_maintenance,
+    start_termination,
 )
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
 from core.text import NOTHING, count_text, gib_number, gib_text, percent_text, plural, time_text
 from failover.models import FailoverDecision
+from hosts.agents.models import HostAgent
 from hosts.models import Host, Instance
 from journal.clock import database_now
 
@@ -178,6 +183,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "name",
         "zone",
         "state_column",
+        "life",
         "utilisation",
         "vms",
         "effective_gib",
@@ -197,6 +203,8 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         start_maintenance,
         evict_hosts,
         end_maintenance,
+        start_termination,
+        end_termination,
         new_tokens,
     )
     action_form = ReasonForm
@@ -254,19 +262,15 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         """Read hosts with their number of VMs, and what is taken of their rooms for files."""
         on_host = Instance.objects.filter(host=OuterRef("pk")).order_by().values("host")
         counted = on_host.annotate(count=Count("pk")).values("count")
-        annotated: QuerySet[Host] = (
-            super()
-            .get_queryset(request)
-            .annotate(
-                vm_count=Coalesce(Subquery(counted), 0),
-                **{
-                    f"{part}_{suffix}": F(f"room__{part}_{suffix}")
-                    for suffix in ("memory_bytes", "vcpus")
-                    for part in ("allocated", *HELD)
-                },
-                free_memory_bytes=_left("memory_bytes", "room__"),
-                free_vcpus=_left("vcpus", "room__"),
-            )
+        annotated: QuerySet[Host] = with_holdings(super().get_queryset(request)).annotate(
+            vm_count=Coalesce(Subquery(counted), 0),
+            **{
+                f"{part}_{suffix}": F(f"room__{part}_{suffix}")
+                for suffix in ("memory_bytes", "vcpus")
+                for part in ("allocated", *HELD)
+            },
+            free_memory_bytes=_left("memory_bytes", "room__"),
+            free_vcpus=_left("vcpus", "room__"),
         )
         return annotated
 
@@ -278,11 +282,13 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
             "page": host_page(row),
             "verdict": host_verdict(row, room, getattr(row, "vm_count", 0)),
             "drain_url": reverse("headroom_host_drain", args=[row.pk]),
+            "agent": agent_part(row.name) if may_view(request, HostAgent) else None,
             "loss": loss_page(row) if may_view(request, FailoverDecision) else None,
             "chart": host_chart(row.name, room, now=database_now()) if sees else None,
         }
 
     state_column = shown("ready", host_state_badge, "state")
+    life = shown("life", listed_state)
     conditions_column = shown("conditions", conditions_text)
 
     @admin.display(description="VMs", ordering="vm_count")

@@ -18,6 +18,7 @@ from capacity.models import (
     Reservation,
     ReservationAllocation,
 )
+from capacity.offboarding import holdings_of, life_of
 from console.base import PageData, badge, time_tag
 from console.charts import LEGEND, Segment, stacked_bar
 from console.commitments.presentation import commitment_name
@@ -35,8 +36,9 @@ from core.text import (
     relative_text,
 )
 from hosts.agents.workload_models import Workload
+from hosts.domain.offboarding import Step, offboarding
 from hosts.domain.workloads import WorkloadState
-from hosts.models import Host, Instance
+from hosts.models import Host, Instance, Maintenance
 from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
 
@@ -195,6 +197,38 @@ def host_page(host: Host) -> PageData:
             for claim in claims
         ),
         decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
+        offboarding=_offboarding(host),
+    )
+
+
+def _offboarding(host: Host) -> PageData | None:
+    """Return what is done and what is left of a host that leaves service; None for others."""
+    if host.maintenance in {Maintenance.NONE, Maintenance.HA}:
+        return None
+    holdings = holdings_of(host)
+    words = {
+        Step.TERMINATION: ("Termination is ordered", "not ordered: it may come back"),
+        Step.RESERVATIONS: (
+            "Nothing is held here",
+            f"{plural(holdings.reservations, 'reservation')} still here",
+        ),
+        Step.VMS: (
+            "No VM is here",
+            f"{plural(holdings.vms, 'VM')} still here: the cloud moves them",
+        ),
+        Step.AGENT: ("It has no agent", "its agent is not decommissioned"),
+        Step.AGGREGATES: (
+            "It is in no aggregate",
+            f"in {plural(holdings.aggregates, 'aggregate')} still",
+        ),
+    }
+    steps = offboarding(holdings)
+    return PageData(
+        state=life_of(host, holdings).reason,
+        steps=tuple(
+            PageData(is_done=is_done, words=words[step][not is_done]) for step, is_done in steps
+        ),
+        is_over=all(is_done for _, is_done in steps),
     )
 
 

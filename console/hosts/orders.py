@@ -91,6 +91,19 @@ def _bring_back(name: str, actor: Actor, request_id: str, reason: str) -> str:
     return "it is in service again"
 
 
+def _terminate(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    order = HostOrder(maintenance=Maintenance.TERMINATION, maintenance_reason=reason)
+    change_host(name, order, actor=actor, request_id=request_id, reason=reason)
+    return "it is taken out for good: its page says what is still on it"
+
+
+def _keep(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    for maintenance in (Maintenance.HA, Maintenance.NONE):  # nothing but ha ends termination
+        order = HostOrder(maintenance=maintenance)
+        change_host(name, order, actor=actor, request_id=request_id, reason=reason)
+    return "it stays, and is in service again"
+
+
 def _evict(name: str, actor: Actor, request_id: str, reason: str) -> str:
     found = evict_slots(name, now=database_now(), actor=actor, request_id=request_id, reason=reason)
     return (
@@ -121,6 +134,20 @@ def start_maintenance(
 ) -> None:
     """Set manual maintenance."""
     _ordered(request, _names(rows), _take_out)
+
+
+@admin.action(description="Take out for good (termination)", permissions=["order"])
+def start_termination(
+    _: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]
+) -> None:
+    """Begin to take hosts out for good."""
+    _ordered(request, _names(rows), _terminate)
+
+
+@admin.action(description="Keep after all (end termination)", permissions=["order"])
+def end_termination(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
+    """Keep hosts that were to be taken out for good."""
+    _ordered(request, _names(rows), _keep)
 
 
 @admin.action(description="Bring back into service", permissions=["order"])

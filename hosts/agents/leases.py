@@ -44,7 +44,8 @@ log = structlog.get_logger(__name__)
 # How the agent's host stands, and what the agent is told to do.
 _STANDING: Final = """
 SELECT json_build_array(agent.commands, host.id IS NOT NULL, host.state, host.status,
-                        host.maintenance, host.slots_held_off, host.conditions)
+                        host.maintenance, host.slots_held_off, host.conditions,
+                        host.condition_reasons)
   FROM hosts_hostagent AS agent
   LEFT JOIN hosts_host AS host ON host.name = agent.host_name
  WHERE agent.id = %(agent)s
@@ -203,11 +204,17 @@ def _readiness(  # noqa: PLR0917 - columns of one row
     maintenance: str,
     held_off: str,
     conditions: dict[str, object],
+    reasons: dict[str, dict[str, str]],
 ) -> Readiness:
     if not is_known:
         return Readiness(is_ready=False, reason="Unknown", message="no list has the host")
     return host_readiness(
-        conditions, state=state, status=status, maintenance=maintenance, held_off=held_off
+        conditions,
+        state=state,
+        status=status,
+        maintenance=maintenance,
+        held_off=held_off,
+        reasons=reasons,
     )
 
 

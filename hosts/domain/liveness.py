@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
+
+#: Liveness of a host without an agent (spec hosts, D.3).
+UNMANAGED: Final = "unmanaged"
 
 
 class Liveness(StrEnum):

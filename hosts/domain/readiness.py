@@ -53,6 +53,10 @@ def _why(told: Mapping[str, str]) -> str:
 
 #: Conditions that end readiness while they are True, strongest first.
 _ENDING: Final = ("Offboarded", "Terminating")
+#: Reasons for which a host is not ready that say where it is in its life.
+LIFE_CYCLE: Final = frozenset(
+    {"Offboarded", "Terminating", "Onboarding", "Evicting", "Evicted", "Maintenance"}
+)
 SUCCEEDED: Final = "Succeeded"
 ABORTED: Final = "Aborted"
 
@@ -64,10 +68,12 @@ class Condition:
     Attributes:
         status: ``True``, ``False`` or ``Unknown``.
         reason: A word.
+        message: For people.
     """
 
     status: str
     reason: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,11 @@ class Readiness:
 
 
 def compute_ready(
-    conditions: Mapping[str, Condition], *, maintenance: str, lifecycle_managed: bool
+    conditions: Mapping[str, Condition],
+    *,
+    maintenance: str,
+    lifecycle_managed: bool,
+    has_ids: bool = True,
 ) -> Readiness:
     """Return whether a host is ready by its other conditions: the first rule that matches.
 
@@ -88,6 +98,7 @@ def compute_ready(
         conditions: Condition type -> condition.
         maintenance: Why it is taken out of service; empty for not at all.
         lifecycle_managed: Whether an operator of the cluster brings it in; else nobody onboards it.
+        has_ids: Whether it is known what Nova calls it: before that nothing begins.
 
     Source: spec hosts, C.3.
     """
@@ -96,17 +107,22 @@ def compute_ready(
         return Readiness(is_ready=False, reason=found)
     onboarding = conditions.get("Onboarding") if lifecycle_managed else None
     if onboarding is not None and onboarding.status == "True":
-        return Readiness(is_ready=False, reason="Onboarding", message=onboarding.reason)
+        return Readiness(is_ready=False, reason="Onboarding", message=_told(onboarding))
     if maintenance:
         evicting = _status(conditions, "Evicting")
         reason = {"True": "Evicting", "False": "Evicted"}.get(evicting, "Maintenance")
         return Readiness(is_ready=False, reason=reason)
     if lifecycle_managed and (onboarding is None or onboarding.reason != SUCCEEDED):
-        message = "not started"
+        message = "not started" if has_ids else "waiting for the ids of Nova"
         if onboarding is not None:
             message = "aborted" if onboarding.reason == ABORTED else "not completed"
+            message += f": {onboarding.message}" if onboarding.message else ""
         return Readiness(is_ready=False, reason="Onboarding", message=message)
     return Readiness(is_ready=True, reason="Ready")
+
+
+def _told(condition: Condition) -> str:
+    return ": ".join(part for part in (condition.reason, condition.message) if part)
 
 
 def _status(conditions: Mapping[str, Condition], name: str) -> str:
@@ -121,31 +137,45 @@ def host_readiness(
     status: str,
     maintenance: str,
     held_off: str,
+    reasons: Mapping[str, Mapping[str, str]] = NO_REASONS,
 ) -> Readiness:
     """Return whether a host takes new VMs and slots, with the first rule that says no.
 
-    Who onboards it is not looked at: its Ready condition says that, where there is one.
+    A Ready condition that is stated is taken at its word, also that it is False for one of the
+    reasons of :func:`compute_ready`; who onboards a host says so in a condition, or nobody does.
 
     Args:
         conditions: Condition type -> status, as for ``hindering_conditions``.
+        reasons: Likewise.
         state: ``up``, ``down`` or ``unknown``: of its compute service.
         status: ``enabled`` or ``disabled``: likewise.
         maintenance: A value of :class:`hosts.models.Maintenance`; ``ha`` does not hinder.
         held_off: Why it gets no new slots though VMs go on; empty if it does.
     """
-    stated = {name: Condition(status=str(value)) for name, value in conditions.items()}
+    stated = {
+        name: Condition(
+            status=str(value),
+            reason=reasons.get(name, {}).get("reason", ""),
+            message=reasons.get(name, {}).get("message", ""),
+        )
+        for name, value in conditions.items()
+    }
+    ready = stated.get("Ready", Condition(status=""))
+    is_onboarding = _status(stated, "Onboarding") == "True" != ready.status
     found = compute_ready(
         stated,
         maintenance="" if maintenance == "ha" else maintenance,
-        lifecycle_managed=False,
+        lifecycle_managed=is_onboarding,
     )
+    if found.is_ready and ready.status == "False" and ready.reason in LIFE_CYCLE:
+        found = Readiness(is_ready=False, reason=ready.reason, message=ready.message)
     if not found.is_ready:
         return found
     if state != "up":
         return Readiness(is_ready=False, reason="ServiceDown", message=f"it is {state}")
     if status != "enabled":
         return Readiness(is_ready=False, reason="ServiceDisabled")
-    hindering = hindering_conditions(conditions)
+    hindering = hindering_conditions(conditions, reasons)
     if hindering:
         return Readiness(is_ready=False, reason="Conditions", message=", ".join(hindering))
     if held_off:

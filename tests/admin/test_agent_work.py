@@ -7,7 +7,7 @@ from django.test import Client
 
 from capacity.agents.following import follow_slots
 from capacity.models import LeavingRoom
-from console.links import row_url
+from console.links import list_url, row_url
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import Host
 from tests.factories import make_commitment, make_slot
@@ -38,6 +38,14 @@ def test_pages_say_what_agents_made_and_whether_it_is_signed(admin_client: Clien
     assert "verified" in admin_client.get(row_url(result)).content.decode()
     WorkloadResult.objects.update(document={**result.document, "error": "forged"})
     assert "does not hold" in admin_client.get(row_url(result)).content.decode()
+    host = admin_client.get(row_url(Host.objects.get())).content.decode()
+    assert f">{first.gwid}</a>" in host
+    assert f">{second.gwid}</a>" in host
+    assert ("does not hold" in host, "verified" in host) == (True, False)  # all are forged
+    WorkloadResult.objects.filter(pk=result.pk).update(document=result.document)
+    assert "verified" in admin_client.get(row_url(Host.objects.get())).content.decode()
+    assert identity.kid in host
+    assert ">enrolled</td>" in admin_client.get(list_url("hosts.host")).content.decode()
     assert first.gwid in admin_client.get(f"/admin/hosts/workload/?q={first.gwid}").content.decode()
     assert "reservations" in admin_client.get(row_url(agent_named())).content.decode()
 

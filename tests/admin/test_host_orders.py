@@ -67,6 +67,19 @@ def test_hosts_leave_service_and_come_back(admin_client: Client) -> None:
     assert "h1 is in service" in order(admin_client, HOSTS, "evict_hosts", [one.pk])
 
 
+def test_hosts_are_taken_out_for_good_and_kept_after_all(admin_client: Client) -> None:
+    host = make_host("h1")
+    assert "taken out for good" in order(admin_client, HOSTS, "start_termination", [host.pk])
+    host.refresh_from_db()
+    assert (host.maintenance, host.maintenance_reason) == ("termination", "fans")
+    assert "only ha ends that" in order(admin_client, HOSTS, "end_maintenance", [host.pk])
+    assert "it stays" in order(admin_client, HOSTS, "end_termination", [host.pk])
+    host.refresh_from_db()
+    assert (host.maintenance, host.terminating_since) == ("", None)
+    kept = AuditEntry.objects.filter(action="host_changed").values_list("after__maintenance")
+    assert [state for (state,) in kept.order_by("id")] == ["termination", "ha", ""]
+
+
 TOKEN = re.compile(r'>([^<>]+)</a></td><td><code class="hr-code">([A-Za-z0-9_-]{43})</code>')
 
 

@@ -122,6 +122,28 @@ def test_reasons_are_kept_and_messages_where_they_say_why_nothing_is_taken() -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"hypervisorId": ""}, {"reason": "Onboarding", "message": "waiting for the ids of Nova"}),
+        ({}, {"reason": "Onboarding", "message": "not started"}),
+        (
+            {
+                "conditions": [
+                    condition("Onboarding", "True", "Testing") | {"message": "boots a VM"}
+                ]
+            },
+            {"reason": "Onboarding", "message": "Testing: boots a VM"},
+        ),
+        ({"conditions": [condition("Offboarded", "True")]}, {"reason": "Offboarded"}),
+    ],
+)
+def test_why_a_host_is_not_ready_that_nobody_states(changes: Json, why: Json) -> None:
+    host = read(hypervisor_object(**({"conditions": []} | changes)))
+    assert host.conditions["Ready"] == "False"
+    assert host.condition_reasons["Ready"] == why
+
+
 def test_high_availability_is_wanted_unless_the_object_says_otherwise() -> None:
     assert read(hypervisor_object()).high_availability
     assert not read(with_spec(hypervisor_object(), highAvailability=False)).high_availability
