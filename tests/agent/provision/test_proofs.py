@@ -138,8 +138,15 @@ def test_what_is_left_out_of_another_host_twice_or_of_another_attempt_is_found()
     assert problems(export(results=[result("42-1", state="error")])) == [unproven]
     foreign = export(results=[result("42-1", host_id=HOST.replace("4", "5"))])
     assert problems(foreign) == [("42-1", "it is another host's"), unproven]
-    twice = export(results=[result("42-1"), result("42-1", state="error")])
-    assert problems(twice) == [("42-1", "another result of this attempt is there already")]
+    again = ("42-1", "another result of this attempt is there already")
+    twice = [result("42-1"), result("42-1", data=None)]
+    assert problems(export(results=twice)) == [again]
+    died = [result("42-1"), result("42-1", state="error", error="it is gone")]
+    assert problems(export(results=died)) == [unproven]
+    assert problems(export(results=died[::-1])) == [again, unproven]
+    assert problems(export(results=died, reservations=[reservation("42-1", "failed")])) == []
+    gone = [result("42-1"), result("42-1", state="deleted", data=None)]
+    assert problems(export(results=gone)) == [unproven]
 
 
 def test_only_keys_that_are_trusted_count() -> None:

@@ -110,6 +110,39 @@ def test_a_libvirt_that_hangs_is_not_waited_for(hanging: Hanging) -> None:
     assert patient.list_instance_allocations() == ()
 
 
+class Deaf(Hanging):
+    """A libvirt that is there and never answers who wants to hear of changes."""
+
+    VIR_DOMAIN_EVENT_ID_LIFECYCLE = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def openReadOnly(self, _: str) -> Any:  # noqa: N802 - the library's name
+        return self
+
+    def virEventRegisterDefaultImpl(self) -> None:  # noqa: N802 - the library's name
+        pass
+
+    def domainEventRegisterAny(self, *_: Any) -> None:  # noqa: N802 - the library's name
+        self.asked.set()
+        self.may.wait()
+
+
+def test_who_watches_a_libvirt_that_hangs_ends_when_the_agent_does() -> None:
+    library, stop = Deaf(), threading.Event()
+    lister = LibvirtLister("test:///default", library=library, call_seconds=0.05)
+    watcher = threading.Thread(target=lister.watch, args=(stop,), daemon=True)
+    watcher.start()
+    assert library.asked.wait(60)
+    stop.set()
+    watcher.join(60)
+    has_ended = not watcher.is_alive()
+    library.may.set()
+    assert has_ended
+
+
 class Limited:
     """A VM whose interfaces and disks are limited."""
 

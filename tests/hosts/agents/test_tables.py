@@ -1,4 +1,4 @@
-"""Each table and vector of spec hosts, part D and C, and the tests that hold them.
+"""Each table and vector of spec hosts, what its agent never does, and the tests that hold them.
 
 What no other test held stands here: the order of checks of a request (D.5), periods that
 contradict each other and the names of metrics (D.13).
@@ -24,6 +24,129 @@ from tests.hosts.agents.workloads import agent_named, enforcing
 
 # Section -> module below ``tests`` and the tests in it.
 TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "A.2 configuration": {
+        "agent.test_configuration": (
+            "test_every_key_is_in_the_table",
+            "test_names_of_one_key_must_agree",
+            "test_what_is_not_allowed_is_refused_in_one_line",
+            "test_a_profile_selects_another_agents_defaults",
+        ),
+    },
+    "A.3 detection": {
+        "agent.resources.test_uplink": ("test_the_speed_of_the_default_routes_card_counts",),
+        "agent.resources.test_detect": (
+            "test_cpus_are_counted",
+            "test_a_pinned_agent_says_that_it_sees_less",
+            "test_memory_is_memtotal_in_bytes_and_names_huge_pages",
+            "test_a_disk_has_the_size_of_its_file_system_with_roots_blocks",
+        ),
+        "agent.resources.test_admission": (
+            "test_an_uplink_of_unknown_speed_is_no_limit_but_zero_is",
+        ),
+    },
+    "A.4 sizes and rates": {
+        "agent.resources.test_sizes": (
+            "test_a_text_is_read_leniently_and_strictly",
+            "test_what_is_accepted_strictly_is_what_is_read_leniently",
+            "test_sizes_in_messages",
+        ),
+    },
+    "A.5 instances that count": {
+        "agent.resources.test_status": (
+            "test_a_vm_counts_by_its_state_or_always",
+            "test_vms_that_count_are_summed",
+        ),
+    },
+    "A.6 status arithmetic": {
+        "agent.resources.test_status": ("test_a_limit_is_the_floor_of_capacity_times_ratio",),
+    },
+    "A.7 disk, images": {
+        "agent.resources.test_status": ("test_disk_is_images_layers_volumes_and_overlays",),
+        "agent.resources.test_admission": (
+            "test_a_pull_needs_five_gibibytes",
+            "test_images_take_a_share_of_the_disk",
+        ),
+    },
+    "A.8 default bandwidths": {
+        "agent.resources.test_admission": (
+            "test_a_vm_without_a_rate_gets_its_cpus_share_of_the_network",
+            "test_a_vm_without_a_rate_gets_its_cpus_share_of_disk_io",
+        ),
+    },
+    "A.9 admission": {
+        "agent.resources.test_admission": (
+            "test_a_vm_that_fits_exactly_is_admitted_and_one_more_cpu_is_not",
+            "test_all_that_is_short_is_named_in_order",
+            "test_a_gpu_under_way_is_not_given_away_twice",
+            "test_what_is_under_way_does_not_stand_against_itself",
+            "test_the_largest_fit_fits_and_a_little_more_does_not",
+        ),
+    },
+    "A.10 full status": {
+        "agent.resources.test_status": ("test_a_report_has_the_documented_form",),
+    },
+    "A.11 GPUs": {
+        "agent.resources.test_gpu": (
+            "test_mediated_devices_are_slots",
+            "test_functions_of_the_vendors_driver_are_slots",
+            "test_whole_gpus_are_slots_and_their_other_functions_are_not",
+            "test_a_function_that_failed_for_two_vms_is_not_tried_again",
+        ),
+    },
+    "A.12 monitoring, utilisation": {
+        "agent.resources.test_monitor": (
+            "test_an_interval_must_be_positive",
+            "test_cpu_time_is_read_after_the_last_bracket",
+            "test_what_a_tap_received_the_vm_sent",
+        ),
+    },
+    "B.2 vectors": {
+        "agent.provision.test_signing": (
+            "test_an_older_reservation_is_signed_and_verified",
+            "test_an_older_result_is_signed_and_verified",
+        ),
+    },
+    "B.3 sources": {
+        "agent.provision.test_sources": (
+            "test_polls_follow_the_last_number",
+            "test_only_what_cannot_be_read_is_left_out",
+        ),
+    },
+    "B.5 provision, decommission": {
+        "agent.provision.test_engine": (
+            "test_what_cannot_be_is_answered",
+            "test_workloads_share_the_memory_that_the_host_does_not_need",
+            "test_an_unknown_one_is_told_as_deleted",
+            "test_a_reservation_takes_over_what_another_made",
+        ),
+        "agent.provision.test_units": ("test_the_host_keeps_some_memory",),
+    },
+    "B.8 units": {
+        "agent.provision.test_units": (
+            "test_a_workload_has_its_units",
+            "test_a_sized_vm_has_its_units",
+            "test_workloads_add_up",
+            "test_less_than_nothing_is_nothing",
+            "test_compute_units",
+            "test_storage_units",
+        ),
+    },
+    "B.9 cache": {"agent.provision.test_store": ("test_the_example_of_the_reference",)},
+    "B.10 expiry": {
+        "agent.provision.test_wire": ("test_a_reservation_ends_strictly_after_its_duration",),
+    },
+    "B.11 cleanup": {
+        "agent.provision.test_janitor": (
+            "test_the_servers_word_decides",
+            "test_many_at_once_need_an_operator",
+        ),
+    },
+    "B.12 names": {
+        "agent.provision.test_wire": (
+            "test_a_file_system_tells_its_workload",
+            "test_a_network_has_an_id",
+        ),
+    },
     "D.1 modes": {
         "hosts.agents.test_polls": ("test_only_an_agent_that_enforces_is_asked",),
         "hosts.agents.test_observed": (
@@ -190,14 +313,79 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "capacity.test_host_metrics": ("test_a_report_is_told_beside_what_reservations_hold",),
     },
+    "D.13 admin": {
+        "admin.test_host_orders": (
+            "test_an_agent_is_fenced_and_ended_with_a_reason",
+            "test_hosts_leave_service_and_come_back",
+            "test_a_new_token_is_shown_once_and_enrols_its_host_once",
+        ),
+        "admin.test_agent_work": ("test_pages_say_what_agents_made_and_whether_it_is_signed",),
+    },
+    "D.15 proofs, continuous verification": {
+        "agent.provision.test_proofs": ("test_results_of_each_of_its_keys_hold",),
+        "hosts.agents.test_process_work": (
+            "test_an_auditor_verifies_what_the_agent_signed_without_server_and_agent",
+        ),
+        "agent.process.test_agent": (
+            "test_what_drifts_is_told_and_made_again_as_the_next_attempt",
+        ),
+    },
+    "never: declare a VM or host dead, start a VM elsewhere": {
+        "agent.test_never": ("test_agents_have_no_call_that_says_that_a_vm_or_a_host_is_dead",),
+        "hosts.agents.test_leases": ("test_a_silent_host_is_not_lost",),
+    },
+    "never: write to libvirt, call it without a timeout": {
+        "agent.test_never": ("test_libvirt_is_only_read_and_from_one_module",),
+        "agent.resources.test_libvirt": (
+            "test_a_libvirt_that_hangs_is_not_waited_for",
+            "test_who_watches_a_libvirt_that_hangs_ends_when_the_agent_does",
+        ),
+    },
+    "never: delete what was made because contact was lost": {
+        "agent.process.test_agent": (
+            "test_what_is_left_without_a_lease",
+            "test_a_database_that_was_restored_removes_nothing",
+            "test_a_host_that_was_decommissioned_ends_and_removes_nothing",
+        ),
+        "agent.provision.test_janitor": ("test_a_database_of_yesterday_removes_nothing",),
+    },
+    "never: read an empty list as no VMs": {
+        "agent.process.test_health": ("test_vms_that_cannot_be_listed_are_not_told_of",),
+        "hosts.agents.test_process_vms": (
+            "test_a_list_that_became_empty_is_not_believed_while_the_cloud_has_vms",
+        ),
+    },
+    "never: change cgroups of running VMs": {
+        "agent.provision.test_built_in": (
+            "test_groups_of_vms_that_run_are_never_touched",
+            "test_capping_vms_that_run_needs_a_word",
+        ),
+    },
+    "never: update itself": {
+        "agent.test_never": (
+            "test_no_program_is_run_but_for_quotas_so_nothing_updates_itself_or_the_host",
+        ),
+        "agent.process.test_orders": ("test_what_is_no_command_does_nothing",),
+    },
+    "never: log secrets": {
+        "agent.process.test_kills": ("test_a_process_logs_no_secret_and_says_when_it_is_ready",),
+    },
     "C.1 maintenance, overcommit": {
         "console.api.test_host_orders": (
             "test_maintenance_becomes_what_the_table_allows",
             "test_ratios_that_may_be_ordered",
         ),
     },
-    "C.3 readiness": {
-        "bridge.test_hypervisor_reading": ("test_readiness",),
+    "C.3 readiness, offboarding": {
+        "domain.hosts.test_offboarding": (
+            "test_the_first_rule_that_matches_says_it",
+            "test_a_host_leaves_service_step_by_step",
+        ),
+        "bridge.test_hypervisor_reading": (
+            "test_readiness",
+            "test_why_a_host_is_not_ready_that_nobody_states",
+        ),
+        "console.api.test_offboarding": ("test_a_host_leaves_service_step_by_step",),
     },
     "C.4 blocks": {
         "domain.capacity.test_blocking": ("test_a_reservation_blocks_what_the_table_says",),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headroom_host_agent.provision.signing.keys import SigningError, key_id, verify
@@ -19,7 +18,6 @@ from headroom_host_agent.provision.signing.v2 import Sealed, result_bytes, unsea
 
 FORMAT: Final = "headroom/host-results/v1"
 DEPLOYED: Final = "deployed"
-_KINDS: Final = {"ok": "result", "error": "result", "deleted": "deleted"}
 
 
 class ExportError(ValueError):
@@ -59,36 +57,31 @@ def verify_export(document: object, trusted: Collection[str] = ()) -> Iterator[F
     keys = {
         kid: key for kid, key in _keys(_list(export, "keys")).items() if kid in (trusted or {kid})
     }
-    proven: set[tuple[str, int, str]] = set()
-    told: Counter[tuple[str, int, str]] = Counter()
+    told: set[tuple[str, int, str]] = set()
     for entry in _list(export, "results"):
         sealed, problem = _sealed(_object(entry, "a result").get("result"), host_id, keys)
         said = _said(sealed)
-        kind = (said.reservation_id, said.attempt, _KINDS.get(said.state, ""))
-        told[kind] += 1
-        if not problem and told[kind] > 1:
+        attempt = (said.reservation_id, said.attempt)
+        # An error after ok says that it died; ok after an error is no answer of the same attempt.
+        barred = {said.state, "error"} if said.state == "ok" else {said.state}
+        if not problem and any((*attempt, state) in told for state in barred):
             problem = "another result of this attempt is there already"
         if not problem:
-            proven.add((said.reservation_id, said.attempt, said.state))
-        yield Finding(
-            reservation_id=said.reservation_id,
-            attempt=said.attempt,
-            state=said.state,
-            kid=said.kid,
-            problem=problem,
-        )
-    yield from _unproven(_list(export, "reservations"), proven)
+            told.add((*attempt, said.state))
+        yield replace(said, problem=problem)
+    yield from _unproven(_list(export, "reservations"), told)
 
 
-def _unproven(
-    reservations: list[object], proven: Collection[tuple[str, int, str]]
-) -> Iterator[Finding]:
+def _unproven(reservations: list[object], told: Set[tuple[str, int, str]]) -> Iterator[Finding]:
     """Yield the reservations that count as made and that no result proves."""
     for one in reservations:
         reservation = _object(one, "a reservation")
         name, attempt = _text(reservation, "id"), _number(reservation, "attempt")
         state = _text(reservation, "state")
-        if state == DEPLOYED and (name, attempt, "ok") not in proven:
+        is_proven = (name, attempt, "ok") in told and not (
+            {(name, attempt, "error"), (name, attempt, "deleted")} & told
+        )
+        if state == DEPLOYED and not is_proven:
             problem = "counts as made, and no result that holds says so"
             yield Finding(reservation_id=name, attempt=attempt, state=state, problem=problem)
 

@@ -70,8 +70,10 @@ class LibvirtLister:
     def _watch(self, stop: threading.Event) -> None:
         library = self._library
         connection = self._within(lambda: library.openReadOnly(self._uri))
-        connection.domainEventRegisterAny(
-            None, library.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *_: self.changed(), None
+        self._within(
+            lambda: connection.domainEventRegisterAny(
+                None, library.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *_: self.changed(), None
+            )
         )
         ticks = library.virEventAddTimeout(1000, lambda *_: None, None)
         try:
