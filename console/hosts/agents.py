@@ -9,7 +9,14 @@ from django.utils.safestring import SafeString
 from capacity.agents.following import SLOT
 from capacity.models import Reservation
 from console.base import CheckedActions, SystemOwnedAdmin, badge, column, link, shown
-from console.hosts.orders import ReasonForm, decommission_agents, fence_agents, new_tokens
+from console.hosts.orders import (
+    ReasonForm,
+    decommission_agents,
+    fence_agents,
+    new_tokens,
+    revoke_keys,
+    revoke_tokens,
+)
 from console.links import list_url, register_findable, row_link, text_link
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.resource_models import HostResource
@@ -225,12 +232,14 @@ def key_badge(row: HostKey) -> SafeString:
 
 
 @admin.register(HostKey)
-class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
+class HostKeyAdmin(SystemOwnedAdmin[HostKey], CheckedActions[HostKey]):
     """Keys of agents."""
 
+    actions = (revoke_keys,)  # type: ignore[assignment]  # those of this page
+    action_form = ReasonForm
     owner_note = (
-        "Written when an agent enrols and rotates. ./run manage host_agent key revoke KID revokes "
-        "a key."
+        "Written when an agent enrols and rotates. What is revoked, here or by ./run manage "
+        "host_agent key revoke KID, is of no use from then on."
     )
     list_select_related = ("agent", "token")
     list_display = (
@@ -244,6 +253,7 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
     list_filter = ("state",)
     search_fields = ("=kid", "agent__host_name")
     search_help_text = "Whole id of a key, or name of a host"
+
     page_columns = (
         "kid",
         column("agent"),
@@ -254,11 +264,17 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey]):
         "revoked_at",
     )
 
+    def has_order_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may revoke keys."""
+        return bool(request.user.has_perm("hosts.change_hostkey"))
+
 
 @admin.register(EnrolmentToken)
-class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken]):
+class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken], CheckedActions[EnrolmentToken]):
     """Tokens that let agents enrol; only their digests are kept."""
 
+    actions = (revoke_tokens,)  # type: ignore[assignment]  # those of this page
+    action_form = ReasonForm
     owner_note = (
         "The lists of hosts and of agents make one for a host; ./run manage host_agent token "
         "create --name 'node0*' --uses 40 --ttl 1h makes one for many, token revoke ID ends it."
@@ -273,6 +289,7 @@ class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken]):
     )
     search_fields = ("name_glob", "created_by")
     search_help_text = "Pattern of names, or who made it"
+
     page_columns = (
         "id",
         column("name_glob", "for hosts"),
@@ -281,3 +298,7 @@ class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken]):
         "created_by",
         "created_at",
     )
+
+    def has_order_permission(self, request: HttpRequest) -> bool:
+        """Whether the user may end tokens."""
+        return bool(request.user.has_perm("hosts.change_enrolmenttoken"))

@@ -18,9 +18,9 @@ from console.base import PageData, request_actor
 from console.links import find_url, list_url
 from console.pages import show_page
 from core.text import plural
-from hosts.agents.enrolment import create_token
+from hosts.agents.enrolment import create_token, revoke_key, revoke_token
 from hosts.agents.leases import fence
-from hosts.agents.models import HostAgent, HostKey, KeyState
+from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, KeyState
 from hosts.agents.modes import decommission
 from hosts.agents.order_views import LONGEST_REASON
 from hosts.models import Host, Maintenance
@@ -30,7 +30,7 @@ from journal.clock import database_now
 from journal.errors import HeadroomError
 from journal.middleware import request_id_of
 
-#: Called with the name of a host, who orders, the request and the reason; returns what was done.
+#: Called with the name of a row, who orders, the request and the reason; returns what was done.
 Order = Callable[[str, Actor, str, str], str]
 
 #: For how long a token of the admin lets its host enrol.
@@ -50,7 +50,7 @@ class ReasonForm(ActionForm):  # type: ignore[misc]  # the theme has no types
 
 
 def _ordered(request: HttpRequest, names: list[str], order: Order) -> None:
-    """Carry an order out for hosts one by one; a refusal is told and stops no other."""
+    """Carry an order out for rows one by one; a refusal is told and stops no other."""
     reason = _reason(request)
     for name in names if reason else ():
         try:
@@ -77,6 +77,17 @@ def _fence(name: str, actor: Actor, request_id: str, reason: str) -> str:
 def _decommission(name: str, actor: Actor, request_id: str, reason: str) -> str:
     decommission(name, actor=actor, request_id=request_id, reason=reason)
     return "its agent is told with its next request that this is the end"
+
+
+def _revoke_key(kid: str, actor: Actor, request_id: str, reason: str) -> str:
+    pk = HostKey.objects.get(kid=kid).pk
+    revoke_key(pk=pk, actor=actor, request_id=request_id, reason=reason)
+    return "nothing that it signs is taken any more; its host may enrol anew with a token"
+
+
+def _revoke_token(pk: str, actor: Actor, request_id: str, reason: str) -> str:
+    revoke_token(pk=int(pk), actor=actor, request_id=request_id, reason=reason)
+    return "no agent enrols with it any more; those that did stay"
 
 
 def _take_out(name: str, actor: Actor, request_id: str, reason: str) -> str:
@@ -126,6 +137,22 @@ def decommission_agents(
 ) -> None:
     """Decommission agents that have nothing any more."""
     _ordered(request, list(rows.values_list("host_name", flat=True)), _decommission)
+
+
+@admin.action(description="Revoke at once", permissions=["order"])
+def revoke_keys(
+    _: admin.ModelAdmin[HostKey], request: HttpRequest, rows: QuerySet[HostKey]
+) -> None:
+    """Take nothing more that keys sign."""
+    _ordered(request, list(rows.values_list("kid", flat=True)), _revoke_key)
+
+
+@admin.action(description="Revoke: let nobody enrol with it", permissions=["order"])
+def revoke_tokens(
+    _: admin.ModelAdmin[EnrolmentToken], request: HttpRequest, rows: QuerySet[EnrolmentToken]
+) -> None:
+    """End tokens."""
+    _ordered(request, [str(pk) for pk in rows.values_list("pk", flat=True)], _revoke_token)
 
 
 @admin.action(description="Take out of service (maintenance)", permissions=["order"])

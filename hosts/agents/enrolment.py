@@ -89,7 +89,7 @@ def create_token(
     return token
 
 
-def revoke_token(*, pk: int, actor: Actor, request_id: str) -> None:
+def revoke_token(*, pk: int, actor: Actor, request_id: str, reason: str = "") -> None:
     """Let nobody enrol with a token any more; agents that did stay."""
     with transaction.atomic():
         row = EnrolmentToken.objects.select_for_update().filter(pk=pk).first()
@@ -104,11 +104,12 @@ def revoke_token(*, pk: int, actor: Actor, request_id: str) -> None:
             object_id=str(pk),
             before=before,
             after={"uses_left": 0},
+            reason=reason,
         )
         record_changes([change], actor=actor, request_id=request_id)
 
 
-def revoke_key(*, pk: int, actor: Actor, request_id: str) -> None:
+def revoke_key(*, pk: int, actor: Actor, request_id: str, reason: str = "") -> None:
     """Take nothing more that a key signs; its host may enrol anew then."""
     with transaction.atomic():
         row = (
@@ -119,7 +120,7 @@ def revoke_key(*, pk: int, actor: Actor, request_id: str) -> None:
             .first()
         )
         if row is not None:
-            end_key(row, actor=actor, request_id=request_id)
+            end_key(row, actor=actor, request_id=request_id, reason=reason)
 
 
 def enrol(asked: Enrolment, *, request_id: str) -> tuple[HostKey, bool]:

@@ -88,7 +88,7 @@ def drop_key(agent: HostAgent, kid: str, *, request_id: str) -> None:
             end_key(row, actor=actor_of(agent), request_id=request_id)
 
 
-def end_key(row: HostKey, *, actor: Actor, request_id: str) -> None:
+def end_key(row: HostKey, *, actor: Actor, request_id: str, reason: str = "") -> None:
     """Take nothing more that a key signs, from now on."""
     before = row.state
     row.state, row.revoked_at = KeyState.REVOKED, database_now()
@@ -99,6 +99,7 @@ def end_key(row: HostKey, *, actor: Actor, request_id: str) -> None:
         object_id=row.kid,
         before={"state": str(before)},
         after={"state": KeyState.REVOKED.value, "host": row.agent.host_name},
+        reason=reason,
     )
     record_changes([change], actor=actor, request_id=request_id)
 

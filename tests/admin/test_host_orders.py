@@ -17,12 +17,13 @@ from hosts.models import Host
 from journal.models import AuditEntry
 from tests.admin.test_frame import staff_client
 from tests.factories import make_commitment, make_group, make_host, make_slot
-from tests.hosts.agents.agents import enrolment, send_enrolment
+from tests.hosts.agents.agents import enrolment, make_token, send_enrolment
 from tests.hosts.agents.test_leases import liveness, up
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENTS = "admin:hosts_hostagent_changelist"
 HOSTS = "admin:hosts_host_changelist"
+KEYS = "admin:hosts_hostkey_changelist"
 TOKENS = "admin:hosts_enrolmenttoken_changelist"
 
 
@@ -110,7 +111,27 @@ def test_a_new_token_is_shown_once_and_enrols_its_host_once(admin_client: Client
     agent = HostAgent.objects.get(host_name="h1")
     page = order(admin_client, AGENTS, "new_tokens", [agent.pk], "its disk was lost")
     assert f"its key {kid} has to be revoked" in page
-    assert len(TOKEN.findall(page)) == 1
+    ((_, token),) = TOKEN.findall(page)
+    again = enrolment(new_identity(), token, "h1")
+    assert send_enrolment(again).status_code == 409
+    key = HostKey.objects.get(kid=kid)
+    assert "need a reason" in order(admin_client, KEYS, "revoke_keys", [key.pk], " ")
+    assert "may enrol anew" in order(admin_client, KEYS, "revoke_keys", [key.pk], "disk lost")
+    key.refresh_from_db()
+    assert (key.state, AuditEntry.objects.latest("id").reason) == ("revoked", "disk lost")
+    assert send_enrolment(again).status_code == 201
+
+
+def test_a_token_is_ended_in_the_admin(admin_client: Client) -> None:
+    token = make_token("h1")
+    make_host("h1")
+    pk = EnrolmentToken.objects.get().pk
+    assert "no agent enrols" in order(admin_client, TOKENS, "revoke_tokens", [pk], "leaked")
+    assert AuditEntry.objects.latest("id").reason == "leaked"
+    assert send_enrolment(enrolment(new_identity(), token)).status_code == 401
+    viewer = staff_client("looker", "view_hostkey", "view_enrolmenttoken")
+    for page, action in ((KEYS, "revoke_keys"), (TOKENS, "revoke_tokens")):
+        assert action not in viewer.get(reverse(page)).content.decode()
 
 
 def test_who_may_order_about_hosts_makes_no_token_without_the_right_to() -> None:
