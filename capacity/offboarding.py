@@ -39,7 +39,7 @@ def life_of(host: Host, holdings: Holdings) -> Readiness:
         derived = {name: one.status for name, one in conditions_of(holdings).items()}
     return host_readiness(
         {**derived, **host.conditions},
-        state="down" if host.is_lost else host.state,
+        state="fenced" if host.fenced_since is not None else host.state,
         status=host.status,
         maintenance=host.maintenance,
         held_off=host.slots_held_off,

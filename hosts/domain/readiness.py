@@ -147,7 +147,8 @@ def host_readiness(
     Args:
         conditions: Condition type -> status, as for ``hindering_conditions``.
         reasons: Likewise.
-        state: ``up``, ``down`` or ``unknown``: of its compute service.
+        state: ``up``, ``down`` or ``unknown``: of its compute service; ``fenced`` where an operator
+            said that nothing runs there.
         status: ``enabled`` or ``disabled``: likewise.
         maintenance: A value of :class:`hosts.models.Maintenance`; ``ha`` does not hinder.
         held_off: Why it gets no new slots though VMs go on; empty if it does.

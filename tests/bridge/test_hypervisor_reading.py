@@ -139,7 +139,8 @@ def test_reasons_are_kept_and_messages_where_they_say_why_nothing_is_taken() -> 
     ],
 )
 def test_why_a_host_is_not_ready_that_nobody_states(changes: Json, why: Json) -> None:
-    host = read(hypervisor_object(**({"conditions": []} | changes)))
+    status: Json = {"conditions": []} | changes
+    host = read(hypervisor_object(**status))
     assert host.conditions["Ready"] == "False"
     assert host.condition_reasons["Ready"] == why
 

@@ -90,6 +90,15 @@ def test_an_object_of_its_own_says_where_in_its_life_a_host_is() -> None:
     assert shown() == "unmanaged"
 
 
+def test_a_host_that_was_fenced_says_so() -> None:
+    make_host("h1")
+    enrolled("h1")
+    call_command("host_agent", "fence", "h1", "--reason", "fire", stdout=StringIO())
+    found = told()["readiness"]
+    assert (found["reason"], found["message"]) == ("ServiceDown", "it is fenced")
+    assert shown() == "down"
+
+
 def test_a_slot_that_is_going_away_is_still_there() -> None:
     here, there = make_host("h1", maintenance="manual"), make_host("h2")
     make_slot(make_commitment(), there, confirmed_host=here)

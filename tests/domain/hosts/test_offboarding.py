@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +83,7 @@ REASONS = st.dictionaries(
     st.sampled_from(["Ready", "Onboarding"]),
     st.fixed_dictionaries({"reason": st.sampled_from(["Onboarding", "Testing", "Maintenance"])}),
 )
-SERVICE = {"state": "up", "status": "enabled", "held_off": ""}
+SERVICE: dict[str, Any] = {"state": "up", "status": "enabled", "held_off": ""}
 
 
 @given(STATED, REASONS, st.sampled_from(["", "ha", "manual", "termination"]))
@@ -122,19 +124,19 @@ def readiness_of(holdings: Holdings) -> str:
 
 
 def test_a_host_leaves_service_step_by_step() -> None:
-    everything = {"reservations": 2, "vms": 3, "has_agent": True, "aggregates": 1}
+    everything: dict[str, Any] = {"reservations": 2, "vms": 3, "has_agent": True, "aggregates": 1}
     assert readiness_of(Holdings(maintenance="", **everything)) == "Ready"
-    steps = [
+    steps: list[tuple[dict[str, Any], str]] = [
         ({"maintenance": "termination"}, "Evicting"),
         ({"reservations": 0}, "Evicting"),
         ({"vms": 0}, "Evicted"),
         ({"has_agent": False}, "Evicted"),
         ({"aggregates": 0}, "Offboarded"),
     ]
-    facts: dict[str, object] = {"maintenance": "", **everything}
+    facts = {"maintenance": "", **everything}
     for number, (change, reason) in enumerate(steps, 1):
         facts |= change
-        holdings = Holdings(**facts)  # type: ignore[arg-type]  # of the steps above
+        holdings = Holdings(**facts)
         assert readiness_of(holdings) == reason
         assert [is_done for _, is_done in offboarding(holdings)] == [
             place < number for place in range(len(Step))

@@ -20,7 +20,7 @@ from tests.hosts.agents.agents import enrolled
 from tests.hosts.agents.test_enrolment import code_of
 from tests.hosts.agents.test_leases import beat, up
 
-UP = {"state": "up", "status": "enabled", "maintenance": "", "held_off": ""}
+UP: dict[str, Any] = {"state": "up", "status": "enabled", "maintenance": "", "held_off": ""}
 
 
 def told(identity: Identity, **facts: Any) -> dict[str, Any]:
