@@ -33,12 +33,22 @@ def die_at_statement(number: int) -> Callable[..., Any]:
     return wrapper
 
 
+def leave_sessions_to_parent() -> None:
+    """Begin with no session of the database, without ending those that the parent goes on with."""
+    for one in connections.all(initialized_only=True):
+        _of_parent.append(one.connection)
+        one.connection = None
+
+
+_of_parent: list[object] = []
+
+
 def run_in_child(work: Callable[[], object], die_at: int) -> bool:
     """Run ``work`` in a forked process that dies at a statement; return whether it finished."""
-    connections.close_all()
     child = os.fork()
     if child == 0:
         try:
+            leave_sessions_to_parent()
             with connection.execute_wrapper(die_at_statement(die_at)):
                 work()
         except BaseException:  # noqa: BLE001 - the child must never return into the test runner

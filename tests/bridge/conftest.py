@@ -34,8 +34,8 @@ def cluster(kinds: Cluster, settings: Any) -> Iterator[Cluster]:
     )
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"bridge": chosen})
     yield kinds
-    for plural in PLURALS.values():
-        kinds.kubectl("delete", f"{plural}.cortex.cloud", "--all", "--wait=false")
+    every = ",".join(f"{plural}.cortex.cloud" for plural in PLURALS.values())
+    kinds.kubectl("delete", every, "--all", "--wait=false")
 
 
 @pytest.fixture

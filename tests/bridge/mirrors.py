@@ -107,11 +107,9 @@ def rows() -> dict[tuple[Kind, str], Rendered]:
 
 def objects(cluster: Cluster) -> dict[tuple[Kind, str], dict[str, Any]]:
     """Return what the cluster has, as kubectl gives it."""
-    return {
-        (kind, item["metadata"]["name"]): item
-        for kind in Kind
-        for item in cluster.get(f"{kind.plural}.{naming().group}")["items"]
-    }
+    kinds = ",".join(f"{kind.plural}.{naming().group}" for kind in Kind)
+    items = cluster.get(kinds)["items"]
+    return {(Kind(item["kind"]), item["metadata"]["name"]): item for item in items}
 
 
 def assert_equal(cluster: Cluster) -> None:
