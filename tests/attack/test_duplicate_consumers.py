@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from config.launcher.processes import wait_until
-from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Answer, WebServer
+from tests.e2e.processes import ADMIN, ALONE, PATIENCE_SECONDS, Answer, WebServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 VERSION = {"OpenStack-API-Version": "placement 1.30"}
@@ -22,7 +22,8 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     """A web server with a caller who may write to Placement, the reshaper too."""
     del transactional_db
     tokens = [{"token": ADMIN, "name": "nova", "roles": ["admin", "service"]}]
-    server = WebServer(directory=tmp_path, overrides={"HEADROOM_TOKENS": json.dumps(tokens)})
+    overrides = {"HEADROOM_TOKENS": json.dumps(tokens), **ALONE}
+    server = WebServer(directory=tmp_path, overrides=overrides)
     server.start()
     yield server
     server.end()

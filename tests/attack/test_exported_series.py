@@ -33,7 +33,15 @@ from failover.models import FailoverReservation, FailoverRun
 from hosts.models import FeedPass
 from journal.metrics import facts_page
 from journal.models import Heartbeat, LogConsumer
-from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, TOKENS, Process, WebServer, Worker
+from tests.e2e.processes import (
+    ADMIN,
+    ALONE,
+    PATIENCE_SECONDS,
+    TOKENS,
+    Process,
+    WebServer,
+    Worker,
+)
 from tests.factories import (
     make_commitment,
     make_group,
@@ -322,7 +330,7 @@ def test_metrics_of_a_web_server_without_a_token_in_its_settings_stay_closed(
     transactional_db: None, tmp_path: Path
 ) -> None:
     del transactional_db
-    server = WebServer(directory=tmp_path, overrides={"HEADROOM_METRICS_TOKEN": ""})
+    server = WebServer(directory=tmp_path, overrides={"HEADROOM_METRICS_TOKEN": "", **ALONE})
     server.start()
     try:
         assert server.send("GET", "/metrics").status == 401

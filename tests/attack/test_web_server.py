@@ -22,7 +22,7 @@ from config.environment import load_environment
 from config.launcher.demo import ADDRESS
 from config.launcher.processes import is_alive, wait_until
 from tests.e2e.own_postgres import OwnPostgres
-from tests.e2e.processes import ADMIN, WebServer
+from tests.e2e.processes import ADMIN, ALONE, WebServer
 from tests.factories import make_group
 
 DEADLINES = [
@@ -94,12 +94,15 @@ def seconds_of(web: WebServer, path: str) -> tuple[int, float]:
     return status, time.monotonic() - started
 
 
-@pytest.fixture
-def operators_web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
-    """A web server whose token may do everything, in Placement as well."""
-    del transactional_db
+@pytest.fixture(scope="module")
+def operators_web(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebServer]:
+    """A web server whose token may do everything, in Placement as well; nothing is written."""
+    del django_db_setup
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
-    server = WebServer(directory=tmp_path, overrides={"HEADROOM_TOKENS": json.dumps(tokens)})
+    overrides = {"HEADROOM_TOKENS": json.dumps(tokens), **ALONE}
+    server = WebServer(directory=tmp_path_factory.mktemp("operators"), overrides=overrides)
     server.start()
     yield server
     server.end()

@@ -22,13 +22,22 @@ from commitments.management.commands.check_commitments import (
     DEFAULT_PROJECT,
 )
 from commitments.models import Commitment
-from tests.e2e.processes import ADMIN, VIEWER, WebServer
+from tests.e2e.processes import ADMIN, ALONE, VIEWER, WebServer
 from tests.factories import make_group, make_hosts, make_vm
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 RESOURCES = ("hw_version_g_cores", "hw_version_g_ram")
 CHECKS = ("dry run", "round trip", "batch", "transfer")
+
+
+@pytest.fixture
+def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
+    del transactional_db
+    server = WebServer(directory=tmp_path, overrides=ALONE)
+    server.start()
+    yield server
+    server.end()
 
 
 def run(url: str, *arguments: str, token: str = ADMIN, folder: Path) -> list[dict[str, Any]]:

@@ -25,14 +25,12 @@ from placement.metrics import INVENTORIES
 from placement.models import CheckOutcome, Consumer, Origin, ResourceClass, ResourceProvider, Trait
 from placement.tasks import CHECK_SERVED_API, check_served_placement
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
-from tests.e2e.processes import OPEN, WebServer
+from tests.e2e.processes import ALONE, OPEN, WebServer
 from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
 from tests.placement.rows import make_provider
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
-#: Whatever is checked here, one process answers.
-ALONE = {"GRANIAN_WORKERS": "1"}
 MODES = ("passthrough", "hybrid", "local")
 ALL_ROLES = "X-Roles: admin,service"
 Line = dict[str, Any]

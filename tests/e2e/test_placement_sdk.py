@@ -13,7 +13,7 @@ from openstack.exceptions import ConflictException, NotFoundException
 
 from config.launcher.demo import ADDRESS
 from tests.e2e.placement_peers import MOUNT, TOKEN
-from tests.e2e.processes import OPEN, WebServer
+from tests.e2e.processes import ALONE, OPEN, WebServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 def placement(transactional_db: None, tmp_path: Path) -> Iterator[Any]:
     """The proxy of a cloud whose Placement is ours."""
     del transactional_db
-    web = WebServer(directory=tmp_path, overrides=OPEN)
+    web = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE})
     web.start()
     address = f"http://{ADDRESS}:{web.port}{MOUNT}"
     cloud = openstack.connection.Connection(
