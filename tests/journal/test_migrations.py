@@ -9,12 +9,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 from django.db.migrations.loader import MigrationLoader
 from psycopg import sql
 
-from config.launcher import servers
 from config.launcher.places import this_checkout
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import manage
@@ -88,28 +86,27 @@ def before(postgres: OwnPostgres) -> OwnPostgres:
     return postgres
 
 
-def new_schema(postgres: OwnPostgres, directory: Path) -> set[str]:
-    """Return the schema of an empty database that is migrated on the same server."""
-    with postgres.connect() as link:
-        link.execute("CREATE DATABASE another")
-    other = servers.url(postgres.spec, "another")
-    manage(directory, "migrate", "--verbosity", "0", DATABASE_URL=other)
-    with psycopg.connect(other) as link:
-        return {str(line) for (line,) in link.execute(SCHEMA).fetchall()}
+@pytest.fixture
+def newest(tmp_path: Path, migrated: Path) -> Iterator[OwnPostgres]:
+    """A database that was migrated from nothing."""
+    directory = tmp_path / "newest"
+    directory.mkdir()
+    with own_postgres(directory, os.environ, migrated) as server:
+        yield server
 
 
 @pytest.mark.e2e
 def test_a_database_of_the_release_before_goes_on_with_its_data(
-    before: OwnPostgres, tmp_path: Path
+    before: OwnPostgres, newest: OwnPostgres, tmp_path: Path
 ) -> None:
     rows, older = counts(before), schema(before)
     assert min(rows.values()) > 0, rows
     manage(tmp_path, "migrate", "--verbosity", "0", DATABASE_URL=before.url)
     manage(tmp_path, "migrate", "--check", DATABASE_URL=before.url)
     assert counts(before) == rows
-    newest = schema(before)
-    assert newest != older
-    assert spelled_alike(newest) == spelled_alike(new_schema(before, tmp_path))
+    now = schema(before)
+    assert now != older
+    assert spelled_alike(now) == spelled_alike(schema(newest))
     region = str(tmp_path / "region.json")
     manage(tmp_path, "generate_region", *REGION, "--output", region, DATABASE_URL=before.url)
     manage(tmp_path, "import_region", region, DATABASE_URL=before.url)  # functions work
@@ -117,17 +114,16 @@ def test_a_database_of_the_release_before_goes_on_with_its_data(
 
 
 @pytest.mark.e2e
-def test_an_app_is_taken_back_and_applied_again(postgres: OwnPostgres, tmp_path: Path) -> None:
+def test_an_app_is_taken_back_and_applied_again(newest: OwnPostgres, tmp_path: Path) -> None:
     def run(*arguments: str) -> None:
-        manage(tmp_path, *arguments, "--verbosity", "0", DATABASE_URL=postgres.url)
+        manage(tmp_path, *arguments, "--verbosity", "0", DATABASE_URL=newest.url)
 
-    run("migrate")
-    newest = schema(postgres)
+    whole = schema(newest)
     run("migrate", "failover", "zero")
     run("migrate", "placement", "zero")
-    assert schema(postgres) != newest
+    assert schema(newest) != whole
     run("migrate")
-    assert schema(postgres) == newest
+    assert schema(newest) == whole
 
 
 @pytest.mark.e2e
