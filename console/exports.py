@@ -1,22 +1,20 @@
 """Lists as files: the rows that a list shows, filtered and searched as they are, as CSV or JSON.
 
-Columns are those of the table, whose names carry their units, with the names of what rows refer to.
-A file is whole or there is none: more than :data:`MOST_ROWS` rows, or more work than
-:data:`MOST_SECONDS`, are refused with words. It is read by one statement through a cursor, so
-memory holds the file and no rows.
+django-import-export writes them. It is not an installed app: nothing here imports, and there is no
+page, permission or command for it. Columns are those of the table, whose names carry their units,
+with the names of what rows refer to. A file is whole or there is none: more than :data:`MOST_ROWS`
+rows, or more work than :data:`MOST_SECONDS`, are refused with words.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ALL_VAR, PAGE_VAR, ChangeList
 from django.core.exceptions import PermissionDenied
@@ -24,6 +22,10 @@ from django.db import OperationalError, models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_safe
+from import_export.fields import Field
+from import_export.formats import base_formats
+from import_export.resources import Resource
+from import_export.widgets import Widget
 
 from journal.clock import database_now
 
@@ -97,7 +99,7 @@ class ExportedList(AnyModelAdmin):
         file_name = f"{self.opts.model_name}-{database_now():%Y-%m-%d}.{kind}"
         return HttpResponse(
             content,
-            content_type=FILES[kind][0],
+            content_type=FILES[kind].CONTENT_TYPE,
             headers={"Content-Disposition": f'attachment; filename="{file_name}"'},
         )
 
@@ -116,13 +118,16 @@ def exported(
         ExportRefused: there are too many, or they take too long.
     """
     columns = {title: source for title, source in columns_of(rows).items() if title not in without}
-    until = time.monotonic() + MOST_SECONDS
-    chosen = rows.prefetch_related(None).values_list(*columns.values())[: MOST_ROWS + 1]
+    names = {title: models.F(source) for title, source in columns.items() if title != source}
+    own = [title for title in columns if title not in names]
+    chosen = rows.prefetch_related(None).values(*own, **names)
     try:
         with transaction.atomic():
-            return FILES[kind][1](list(columns), _bounded(chosen, until))
+            told = ListResource(columns).export(chosen[: MOST_ROWS + 1])
     except OperationalError as error:  # the deadline of a statement, or no database
         raise ExportRefused("The rows were not read in time: filter the list first") from error
+    content: str = FILES[kind]().export_data(told)
+    return content.encode()
 
 
 def columns_of(rows: models.QuerySet[Any]) -> dict[str, str]:
@@ -143,65 +148,63 @@ def _has_name(model: Any) -> bool:  # Any: Django's type has the word "self" too
     return any(field.name == "name" for field in model._meta.concrete_fields)  # noqa: SLF001 - API
 
 
-def _bounded(rows: models.QuerySet[Any, tuple[Any, ...]], until: float) -> Iterable[Sequence[Any]]:
-    for number, row in enumerate(rows.iterator(chunk_size=CHUNK_ROWS)):
-        if number == MOST_ROWS:
-            raise ExportRefused(
-                f"A file has {MOST_ROWS:,} rows at most: filter the list, or ask /api/v1 page by"
-                " page"
-            )
-        if number % CHUNK_ROWS == 0 and time.monotonic() > until:
-            raise ExportRefused(
-                f"The file took longer than {MOST_SECONDS:.0f} s: filter the list first"
-            )
-        yield row
+class ListWidget(Widget):  # type: ignore[misc]  # no types
+    """Values of their kind: moments in UTC, spans in seconds."""
+
+    def render(self, value: Any, obj: Any = None, **_: Any) -> Any:  # Any: what columns hold
+        """Return what stands in the file."""
+        if isinstance(value, datetime):
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _csv(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    writer.writerow(titles)
-    writer.writerows([_cell(content) for content in row] for row in rows)
-    return file.getvalue().encode()
+class ListResource(Resource):  # type: ignore[misc]  # no types
+    """Rows as mappings, in columns; for one file."""
+
+    class Meta:
+        chunk_size = CHUNK_ROWS
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        super().__init__()
+        self.fields = {title: Field(title, title, ListWidget()) for title in columns}
+        self._until = time.monotonic() + MOST_SECONDS
+
+    def iter_queryset(self, queryset: models.QuerySet[Any]) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows.
+
+        Raises:
+            ExportRefused: there are too many, or they take too long.
+        """
+        for number, row in enumerate(super().iter_queryset(queryset)):
+            if number == MOST_ROWS:
+                raise ExportRefused(
+                    f"A file has {MOST_ROWS:,} rows at most: filter the list, or ask /api/v1 page"
+                    " by page"
+                )
+            if number % CHUNK_ROWS == 0 and time.monotonic() > self._until:
+                raise ExportRefused(
+                    f"The file took longer than {MOST_SECONDS:.0f} s: filter the list first"
+                )
+            yield row
+
+
+class CSV(base_formats.CSV):  # type: ignore[misc]  # no types
+    """With no text that a spreadsheet takes for a formula: the library's setting knows ``=``."""
+
+    CONTENT_TYPE = "text/csv; charset=utf-8"
+
+    def export_data(self, dataset: Any, **options: Any) -> Any:  # Any: the library's
+        """Return the text of the file."""
+        dataset.add_formatter(None, _cell)
+        return super().export_data(dataset, **options)
 
 
 def _cell(content: Any) -> Any:  # Any: what columns hold
     """Return what stands in a cell; a text that begins like a formula gets an apostrophe."""
-    if content is None or (isinstance(content, int | float) and not isinstance(content, bool)):
-        return content
     if isinstance(content, str):
         return f"'{content}" if content.startswith(FORMULA_STARTS) else content
-    if isinstance(content, bool | list | dict):
-        return orjson.dumps(content, default=_plain).decode()
-    return _plain(content)
+    is_json = isinstance(content, bool | list | dict)
+    return json.dumps(content, default=str) if is_json else content
 
 
-def _json(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    file = io.BytesIO(b"[")
-    file.seek(0, io.SEEK_END)
-    for number, row in enumerate(rows):
-        file.write(b",\n" if number else b"\n")
-        told = dict(zip(titles, map(_told, row), strict=True))
-        file.write(orjson.dumps(told, default=_plain))
-    file.write(b"\n]\n")
-    return file.getvalue()
-
-
-def _told(content: Any) -> Any:  # Any: what columns hold
-    return _plain(content) if isinstance(content, datetime) else content
-
-
-def _plain(content: Any) -> Any:  # Any: what columns hold
-    """Return a value as text or number: moments in UTC, spans in seconds."""
-    if isinstance(content, datetime):
-        return content.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(content, timedelta):
-        return content.total_seconds()
-    return str(content)
-
-
-Writer = Callable[[Sequence[str], Iterable[Sequence[Any]]], bytes]
-FILES: Final[dict[str, tuple[str, Writer]]] = {
-    "csv": ("text/csv; charset=utf-8", _csv),
-    "json": ("application/json", _json),
-}
+FILES: Final = {"csv": CSV, "json": base_formats.JSON}

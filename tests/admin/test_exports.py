@@ -8,8 +8,10 @@ import json
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
+from django.core.management import get_commands
 from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -60,6 +62,15 @@ def test_every_list_has_its_rows_in_both_files(admin_client: Client, model: Any)
     assert [row[key] for row in told] == [str(row[key]) for row in again] == listed
     assert list(told[0]) == list(again[0])
     assert not {"changed_xid", "password"} & set(told[0])
+
+
+def test_nothing_is_imported() -> None:
+    assert not apps.is_installed("import_export")
+    assert not {"import", "export"} & set(get_commands())
+    names = {str(url.name) for model in MODELS for url in admin.site.get_model_admin(model).urls}
+    assert any("export_csv" in name for name in names)
+    assert not [name for name in names if "import" in name]
+    assert not Permission.objects.filter(codename__contains="import").exists()
 
 
 def test_a_file_has_the_rows_that_are_asked_for_in_their_order(admin_client: Client) -> None:
