@@ -36,23 +36,18 @@ _EMPTY_SAID: Final = (
 _EMPTY_SAYS: Final = (
     "{% if cl.query or cl.has_active_filters %}No row fits this search and these filters."
     "{% elif cl.model_admin.empty_note %}{{ cl.model_admin.empty_note }}"
-    "{% elif has_add_permission %}There is no row yet."
-    "{% else %}There is no row yet: the system writes them.{% endif %}"
+    "{% else %}There is no row yet.{% endif %}"
 )
+_NAMED: Final = 'aria-label="Show or hide the menu"'
+_ACCOUNT: Final = 'x-on:click="openUserLinks = !openUserLinks"'
+_SKIP: Final = '<a class="hr-skip" href="#content">Skip to the content</a>'
+_PAGE: Final = '<div id="page" class='
 #: The first letter of a heading becomes a capital, but not that of vCPUs.
 _HEADING: Final = "{{ header.text|capfirst }}"
 _OUR_HEADING: Final = (
     '{% if header.text|slice:":5" == "vCPUs" %}{{ header.text }}'
     "{% else %}{{ header.text|capfirst }}{% endif %}"
 )
-
-
-def _button(switch: str) -> str:
-    """Return what makes a mark that is clicked a button for keys and screen readers."""
-    return (
-        f'x-on:keydown.enter="{switch} = !{switch}" role="button" tabindex="0" '
-        'aria-label="Show or hide the menu"'
-    )
 
 
 REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
@@ -73,15 +68,24 @@ REPLACED: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "unfold/helpers/welcomemsg.html": (
         (
             f" {_KEPT}, sidebarDesktopOpen ? '1' : '0');\"",
-            f'" {_button("sidebarDesktopOpen")}',
+            f'" {_NAMED}',
         ),  # is watched anyway
         (
             'sidebarMobileOpen = !sidebarMobileOpen"',
-            f'sidebarMobileOpen = !sidebarMobileOpen" {_button("sidebarMobileOpen")}',
+            f'sidebarMobileOpen = !sidebarMobileOpen" {_NAMED}',
         ),
         (_LINE, _SEARCH + _LINE),
     ),
-    "admin/base.html": (('<div id="main" class=', '<div id="main" role="main" class='),),
+    "admin/base.html": (
+        ('<div id="main" class=', '<div id="main" role="main" class='),
+        (_PAGE, _SKIP + _PAGE),
+    ),
+    "unfold/helpers/navigation_user.html": (
+        (
+            _ACCOUNT,
+            f'aria-label="{{{{ user.get_username }}}}: your account" {_ACCOUNT}',
+        ),
+    ),
     "unfold/helpers/navigation.html": (
         (
             '<nav id="nav-sidebar-inner" class=',

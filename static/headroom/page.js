@@ -40,6 +40,39 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// What the theme lets only be clicked is reached by keys, too, and leads into what it opens.
+const CLICKED = "[x-on\\:click]:not(button, a[href], input, #changelist-filter-close)";
+const MENU = "[x-on\\:click^='sidebarMobileOpen']";
+const INSIDE = "a[href], button, input:not([type=hidden]), select, [role=button]";
+const seen = (ones) => [...ones].find((one) => one?.checkVisibility());
+let opener = null;
+const enter = (at) => {
+  const opened = seen([at.matches(MENU) ? document.getElementById("nav-sidebar-inner")
+    : at.parentElement.querySelector("nav"), document.getElementById("changelist-filter")]);
+  const first = seen(opened?.querySelectorAll(INSIDE) ?? []);
+  if (!first || opened.contains(at)) return;
+  opener = at;
+  first.focus();
+};
+document.addEventListener("DOMContentLoaded", () => {
+  for (const one of document.querySelectorAll(CLICKED)) {
+    one.tabIndex = 0;
+    one.setAttribute("role", "button");
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if ((event.key === "Enter" || event.key === " ") && event.target.matches?.(CLICKED)) {
+    event.preventDefault();
+    event.target.click();
+    requestAnimationFrame(() => requestAnimationFrame(() => enter(event.target)));
+  } else if (event.key === "Escape") {
+    seen(document.querySelectorAll(`#nav-sidebar-inner ${MENU}`))?.click();
+    if (seen(document.querySelectorAll("nav[x-on\\:click\\.outside]"))) document.body.click();
+    opener?.focus();
+    opener = null;
+  }
+});
+
 // Boxes that choose among rows say what they are for, not only what is chosen.
 const nameBoxes = () => {
   for (const box of document.querySelectorAll(".select2-selection")) {

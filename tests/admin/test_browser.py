@@ -16,6 +16,7 @@ from django.urls import reverse
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import staleness_of
@@ -24,6 +25,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from capacity.models import GroupCapacity
 from console.links import row_url
+from console.theme import SECTIONS
 from failover.drill_models import CoverageAccount
 from hosts.models import Host, Instance, Project
 from journal.clock import database_now
@@ -119,6 +121,26 @@ def addresses() -> list[str]:
         if model in ANSWERS and row is not None:
             found.append(reverse(ANSWERS[model], args=[row.pk]))
     return found
+
+
+WORDLESS = """
+return [...document.querySelectorAll("#content table, #content ul, #content ol, #content dl")]
+    .filter((one) => one.checkVisibility() && !one.closest("[hidden]")
+        && ![...one.querySelectorAll("tbody td, li, dd")].length)
+    .map((one) => `without a word: ${one.outerHTML.slice(0, 120)}`)
+"""
+"""Tables and lists that have nothing in them, and do not say so."""
+
+
+SEEN = """
+const at = document.activeElement;
+const style = getComputedStyle(at);
+const around = getComputedStyle(at.closest(".hr-find") ?? at);
+return at === document.body || at.matches("iframe")
+    || [style, around].some((one) => one.outlineStyle !== "none" && one.outlineWidth !== "0px")
+    || style.boxShadow !== "none"
+"""
+"""Whether one sees where the focus is."""
 
 
 def problems_of(browser: webdriver.Chrome, path: str) -> list[str]:
@@ -331,3 +353,79 @@ def test_a_time_without_neighbours_is_drawn_as_a_dot(
         "return series.at(-1).data.map((point) => point.symbol ?? '')"
     )
     assert symbols == ["", "", "", "circle"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("admin_user")
+def test_an_empty_installation_says_on_each_page_what_is_missing(
+    browser: webdriver.Chrome, live_server: Any
+) -> None:
+    axe, why_not = axe_or_why_not()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", STILL)
+    sign_in(browser, live_server.url)
+    problems = []
+
+    tabs = [tab for _, entries in SECTIONS for entry in entries for tab in entry.tabs]
+    for path in [reverse("admin:index"), *(tab.url for tab in tabs)]:
+        browser.get(live_server.url + path)
+        found = clipped(browser) + browser.execute_script(WORDLESS) + problems_of(browser, path)
+        found += found_by_axe(browser, axe) if axe else []
+        problems += [f"{path}: {one}" for one in found]
+
+    assert problems == []
+    if why_not:
+        pytest.skip(f"every page was opened, none was looked at by axe-core: {why_not}")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("region", "admin_user")
+def test_the_main_way_is_walked_by_keys(browser: webdriver.Chrome, live_server: Any) -> None:
+    def keys(*pressed: str) -> None:
+        ActionChains(browser).send_keys(*pressed).perform()
+
+    def tab_to(selector: str) -> None:
+        """Press Tab until an element has the focus, which is seen on each that has it."""
+        for _ in range(100):
+            keys(Keys.TAB)
+            if not browser.execute_script(SEEN):
+                unseen.append(browser.execute_script("return document.activeElement.outerHTML"))
+            if browser.execute_script(f"return document.activeElement.matches({selector!r})"):
+                return
+        pytest.fail(f"Tab does not lead to {selector}")
+
+    unseen: list[str] = []
+    sign_in(browser, live_server.url)
+    browser.get(live_server.url + reverse("admin:index"))
+    keys(Keys.TAB)
+    until(browser, "document.activeElement.matches('.hr-skip')")
+    keys(Keys.ENTER, Keys.TAB)
+    until(browser, "document.getElementById('content').contains(document.activeElement)")
+
+    browser.get(browser.current_url.partition("#")[0])
+    hosts = reverse("admin:hosts_host_changelist")
+    tab_to(f"#nav-sidebar-inner a[href='{hosts}']")
+    keys(Keys.ENTER)
+    until(browser, f"location.pathname === '{hosts}' && document.readyState === 'complete'")
+    sheet = "document.getElementById('changelist-filter').checkVisibility()"
+    tab_to("[x-on\\:click='filterOpen = true']")
+    keys(Keys.ENTER)
+    until(
+        browser,
+        f"{sheet} && document.getElementById('changelist-filter').contains(document.activeElement)",
+    )
+    keys(Keys.ESCAPE)
+    until(browser, f"!{sheet} && document.activeElement.matches('[role=button]')")
+    tab_to("#result_list tbody th a")
+    keys(Keys.ENTER)
+    until(browser, "/host[/][0-9]+[/]change/.test(location.pathname)")
+
+    until(browser, "document.readyState === 'complete'")
+    menu = "document.querySelector('nav[x-on\\\\:click\\\\.outside]')"
+    tab_to("[x-on\\:click='openUserLinks = !openUserLinks']")
+    keys(Keys.ENTER)
+    until(browser, f"{menu}.contains(document.activeElement)")
+    keys(Keys.ESCAPE)
+    until(browser, f"!{menu}.checkVisibility()")
+    until(browser, "document.activeElement.getAttribute('x-on:click')?.startsWith('openUserLinks')")
+    assert unseen == []
+    assert problems_of(browser, browser.current_url) == []
