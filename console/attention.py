@@ -18,6 +18,7 @@ from commitments.domain.statuses import LIVE_STATUSES
 from commitments.models import Commitment, Condition, SyncRun
 from console.base import PageData, badge
 from console.commitments.sync_runs import outcome_tone
+from console.hosts.columns import CLOUD_EMPTY
 from console.links import list_url, row_url
 from core.doctor.findings import Severity
 from core.text import duration_text, plural
@@ -28,7 +29,7 @@ from hosts.agents.workload_models import Workload
 from hosts.domain.liveness import Liveness
 from hosts.domain.workloads import WorkloadState
 from hosts.models import FeedPass, Host, HostState
-from journal.models import AuditEntry, CheckFinding
+from journal.models import AuditEntry, CheckFinding, Heartbeat
 
 FINDINGS_AGE = timedelta(minutes=15)
 """Three times as long as the task that keeps findings takes to come again."""
@@ -178,12 +179,29 @@ def _evacuations(now: datetime) -> Iterator[Concern]:
 
 
 def _hosts(now: datetime) -> Iterator[Concern]:
-    down = Host.objects.filter(state=HostState.DOWN).count()
+    counted = Host.objects.aggregate(
+        every=Count("pk"), down=Count("pk", filter=Q(state=HostState.DOWN))
+    )
+    down = counted["down"]
+    if not counted["every"]:
+        yield Concern(
+            tone="warn", text="no host is known", url=list_url("hosts.host"), detail=CLOUD_EMPTY
+        )
     if down:
         yield Concern(
             tone="warn",
             text=f"{plural(down, 'host')} down",
             url=list_url("hosts.host", state__exact=HostState.DOWN.value),
+        )
+
+
+def _beats(now: datetime) -> Iterator[Concern]:
+    if not Heartbeat.objects.exists():
+        yield Concern(
+            tone="warn",
+            text="no background work was seen yet",
+            url=list_url("journal.heartbeat"),
+            detail="start ./run serve beat and ./run serve worker (docs/operations.md)",
         )
 
 
@@ -277,6 +295,7 @@ LOOKS: Mapping[type[models.Model], Callable[[datetime], Iterator[Concern]]] = {
     FeedPass: _feed,
     CheckFinding: _findings,
     Host: _hosts,
+    Heartbeat: _beats,
     HostAgent: _agents,
     Workload: _left_rooms,
 }

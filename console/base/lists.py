@@ -145,6 +145,8 @@ class BaseAdmin(ExportedList, FilteredList, BoundedSearch[RowT]):
     list_per_page = 50
     list_max_show_all = 200
     list_fullwidth = True
+    empty_note = ""
+    """Why a list without rows has none, and what would put some there."""
     compressed_fields = True
     page_columns: tuple[str | Column, ...] = ()
     """Fields of the page in order, raw columns formatted with units; every field when empty."""

@@ -83,6 +83,10 @@ class SchedulingDecisionAdmin(
         "Recorded after each scheduling run, and forgotten after the retention of "
         "HEADROOM_DECISIONS__RETENTION_DAYS."
     )
+    empty_note = (
+        "Nova has not asked where a VM may go yet: it does once its scheduler calls Headroom "
+        "(docs/api/scheduler.md)."
+    )
     list_before_template = "admin/decision_list_before.html"
     # Outside the admin's own form: the page has one to ask about a host.
     change_form_outer_before_template = "admin/decision_page.html"

@@ -43,7 +43,7 @@ from console.base import (
 )
 from console.capacity.page_data import group_bar
 from console.capacity.runway_text import runway_sentences
-from console.hosts.columns import CLOUD_NOTE, ZoneFilter
+from console.hosts.columns import CLOUD_EMPTY, CLOUD_NOTE, ZoneFilter
 from console.links import list_url, register_findable, row_link, text_link
 from console.sell.room import sellable_bytes_of
 from console.time_charts import GROUP_LAYERS, Unit, history_moments, time_chart
@@ -74,6 +74,7 @@ class FlavorAdmin(SystemOwnedAdmin[Flavor]):
     """Nova flavors and the group each is in."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("name", "memory", "cores", "disk", "group", "is_public", "vms")
     list_filter = ("is_public", "membership__group")
     search_fields = ("name", "=openstack_id")
@@ -139,6 +140,10 @@ class FlavorGroupAdmin(SystemOwnedAdmin[FlavorGroup]):
     owner_note = (
         "Built from the flavors' extra specs and the flavor group rules. Change those, or the "
         "settings of the group, and the next refresh brings it here."
+    )
+    empty_note = (
+        "No flavor is in a group: flavors come with a cloud, and ./run manage connect CLOUD "
+        "proposes which belong together (docs/first-day.md)."
     )
     list_display = (
         "name",
@@ -265,6 +270,10 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at
 class FlavorGroupSettingsAdmin(BaseAdmin[FlavorGroupSettings]):
     """What a group's resources do towards Limes: operators edit it here."""
 
+    empty_note = (
+        "No group has settings, so that nothing can be committed: ./run manage connect CLOUD "
+        "proposes them (docs/first-day.md), or add them here."
+    )
     form = SettingsForm
     list_display = ("group_name", "unit", "ram", "cores", "instances", "updated")
     search_fields = ("group_name",)
@@ -334,6 +343,10 @@ def _flags_text(row: FlavorGroupSettings, resource: str) -> str:
 class FlavorGroupRuleAdmin(BaseAdmin[FlavorGroupRule]):
     """Rules that group flavors by name: operators edit them here."""
 
+    empty_note = (
+        "There is no rule: only flavors whose extra spec quota:hw_version names a group are in "
+        "one. ./run manage connect CLOUD proposes rules, or add one here."
+    )
     list_display = ("flavor_pattern", "group_name", "position")
     search_fields = ("flavor_pattern", "group_name")
     list_before_template = "admin/parts/rules_note.html"
@@ -365,6 +378,9 @@ class FlavorGroupSnapshotAdmin(SystemOwnedAdmin[FlavorGroupSnapshot]):
     """Whether flavor groups were built, and when their content last changed."""
 
     owner_note = "Written by the refresh of flavor groups."
+    empty_note = (
+        "Groups were never built: a worker does it once there are flavors (./run serve worker)."
+    )
     list_display = (
         "__str__",
         column("last_extracted_at"),
@@ -388,6 +404,10 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         "Computed from hosts, VMs and reservations whenever these change; what report-capacity "
         "serves."
     )
+    empty_note = (
+        "Not computed yet: a worker does it every five minutes, once there are hosts and flavor "
+        "groups (./run manage connect CLOUD, docs/first-day.md)."
+    )
     list_display = (
         "group",
         "zone",
@@ -395,9 +415,7 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
         "free",
         "slots",
         "total_gib",
-        "total_vcpus_count",
         "running_gib",
-        "running_count",
         "committed_gib",
         "unused_gib",
         "ready",
@@ -432,14 +450,8 @@ class GroupCapacityAdmin(SystemOwnedAdmin[GroupCapacity]):
     total_gib = shown(
         "installed, GiB", lambda row: gib_number(row.total_memory_bytes), "total_memory_bytes"
     )
-    total_vcpus_count = shown(
-        "installed, vCPUs", lambda row: count_text(row.total_vcpus), "total_vcpus"
-    )
     running_gib = shown(
         "running, GiB", lambda row: gib_number(row.running_memory_bytes), "running_memory_bytes"
-    )
-    running_count = shown(
-        "running VMs", lambda row: count_text(row.running_instances), "running_instances"
     )
     committed_gib = shown(
         "committed, not pending, GiB",
@@ -506,6 +518,7 @@ class ProjectQuotaAdmin(SystemOwnedAdmin[ProjectQuota]):
     """Quota of projects per zone, as Limes set it, and what is used of it."""
 
     owner_note = "Set by Limes through the quota endpoint. Change it in Limes."
+    empty_note = "Limes has set no quota yet: it does once it knows Headroom (docs/limes.md)."
     list_display = ("project", "zone", "domain", "quota", "usage", "reconciled", "updated")
     list_filter = (ZoneFilter,)
     search_fields = ("=project_id", "project_name", "domain_name")

@@ -22,6 +22,10 @@ class CapacityHistoryAdmin(SystemOwnedAdmin[CapacityHistory]):
         "Written once an hour from what the dashboard shows; days are means of their hours. What "
         "nobody looked at has no row."
     )
+    empty_note = (
+        "No hour was written yet: a worker writes the first within five minutes, once there are "
+        "hosts (./run serve worker, ./run serve beat)."
+    )
     list_display = (
         "at",
         "span",
@@ -66,6 +70,10 @@ class HostHistoryAdmin(SystemOwnedAdmin[HostHistory]):
     """What was on each host, day by day."""
 
     owner_note = "Written once a day from the rooms of the hosts."
+    empty_note = (
+        "No day was written yet: a worker writes the first once there are hosts (./run serve "
+        "worker, ./run serve beat)."
+    )
     list_display = (
         "day",
         "host_name",

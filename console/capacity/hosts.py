@@ -32,6 +32,7 @@ from console.failover.drain import check_drain_action
 from console.failover.loss import loss_page
 from console.hosts.agent_part import agent_part
 from console.hosts.columns import (
+    CLOUD_EMPTY,
     CLOUD_NOTE,
     ReadyFilter,
     TraitFilter,
@@ -178,6 +179,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     """Hypervisors with what is used, held and free on them."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     change_form_before_template = "admin/host_page.html"
     list_display = (
         "name",
@@ -332,6 +334,7 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
         "Kept by the transactions that change reservations; a block is taken only where it fits. "
         "Changing a number here would break every promise made from it."
     )
+    empty_note = f"Room comes with hosts. {CLOUD_EMPTY}"
     list_display = (
         "host_name",
         "zone",
@@ -344,9 +347,7 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
         "free_gib",
         "effective_vcpus_count",
         "allocated_vcpus_count",
-        "committed_vcpus_count",
-        "failover_vcpus_count",
-        "in_flight_vcpus_count",
+        "held_vcpus_count",
         "free_vcpus",
     )
     list_filter = (ZoneFilter,)
@@ -365,7 +366,9 @@ class HostCapacityAdmin(SystemOwnedAdmin[HostCapacity]):
     free_gib = _free_memory()
     effective_vcpus_count = _vcpus("effective")
     allocated_vcpus_count = _vcpus("allocated")
-    committed_vcpus_count = _vcpus("committed")
-    failover_vcpus_count = _vcpus("failover")
-    in_flight_vcpus_count = _vcpus("in_flight")
+    held_vcpus_count = shown(
+        "held, vCPUs",
+        lambda row: count_text(used_amounts(row)[1] - row.allocated_vcpus),
+        sum((F(f"{kind}_vcpus") for kind in HELD[1:]), F(f"{HELD[0]}_vcpus")),
+    )
     free_vcpus = _free_vcpus()

@@ -173,6 +173,10 @@ class PipelineVersionInline(ReadOnlyInline[PipelineVersion]):
 class PipelineAdmin(BaseAdmin[Pipeline]):
     """Scheduling pipelines: operators edit them here or import them as files."""
 
+    empty_note = (
+        "No pipeline is stored: decisions are made by the one that is built in. Add one here, or "
+        "./run manage import_pipelines FILE."
+    )
     form = PipelineForm
     list_display = ("name", "state", "kind", "steps", "version", "changed")
     list_filter = ("kind", "ignore_preselection", "create_history")

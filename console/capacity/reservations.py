@@ -31,6 +31,10 @@ class ReservationAdmin(FoundByName[Reservation], SystemOwnedAdmin[Reservation]):
         "Placed and released by the system, with the host's room, in one transaction. Change the "
         "commitment in Limes to change its slots."
     )
+    empty_note = (
+        "Nothing is held: slots come with commitments that Limes asks for (docs/limes.md), and "
+        "with VMs that a failover policy names (docs/failover.md)."
+    )
     change_form_before_template = "admin/reservation_page.html"
     list_display = (
         "title",

@@ -153,6 +153,10 @@ class CommitmentAdmin(FoundByName[Commitment], SystemOwnedAdmin[Commitment]):
         "Commitments come from Limes, through its API calls and the syncer. Change them in Limes; "
         "Headroom decides, holds the capacity and says here why."
     )
+    empty_note = (
+        "There is no commitment: Limes asks for them once it knows Headroom (docs/limes.md); "
+        "./run manage sync_commitments reads those that it has already."
+    )
     change_form_before_template = "admin/commitment_page.html"
     questions = (
         ("Waiting: what blocks them", "fulfilled=waiting"),
@@ -286,6 +290,7 @@ class CommitmentEventAdmin(SystemOwnedAdmin[CommitmentEvent]):
         "Append-only: the database refuses to change or delete an event. Services write it in the "
         "transaction of the change."
     )
+    empty_note = "Nothing happened to a commitment yet: they come from Limes (docs/limes.md)."
     list_display = ("when", "commitment", "action", "actor", "changes", "why", "request_id")
     names_in = ("commitment_uuid", "reason", "before", "after")
     list_display_links = ("when",)
@@ -324,6 +329,9 @@ class ServiceInfoVersionAdmin(SystemOwnedAdmin[ServiceInfoVersion]):
     """The version of what ``info`` tells Limes."""
 
     owner_note = "Counted up by the system when the content of info changes."
+    empty_note = (
+        "There is no version yet: the first is written when Limes asks for info (docs/limes.md)."
+    )
     list_display = ("version", column("changed_at"), "groups")
 
     groups = shown(

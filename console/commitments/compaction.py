@@ -159,6 +159,10 @@ class CompactionRunAdmin(SystemOwnedAdmin[CompactionRun]):
         "Written by runs of HEADROOM_SLOTS__COMPACTION and of manage.py compact_slots. What a run "
         "would do now is asked on the list of slot checks."
     )
+    empty_note = (
+        "Slots were never moved together: set HEADROOM_SLOTS__COMPACTION, or ./run manage "
+        "compact_slots --dry-run to see what would be."
+    )
     list_display = ("zone", "result", "freed", "slots_moved", "started", "took", "actor")
     list_filter = (ZoneFilter, "outcome")
     search_fields = ("zone", "=request_id")
@@ -211,6 +215,10 @@ class SlotCheckAdmin(SystemOwnedAdmin[SlotCheck]):
         "manage.py verify_slots --accept-vm-list --zone ZONE; when so many hosts are really lost, "
         "with --accept-host-list. Choose zones and ask which hosts could be freed to see which "
         "empty slots would move."
+    )
+    empty_note = (
+        "Slots were not looked at yet: a worker does it once a zone has some (./run serve worker, "
+        "./run serve beat)."
     )
     actions = (free_hosts_action,)  # type: ignore[assignment]  # the one action of this page
     list_display = (

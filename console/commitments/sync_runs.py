@@ -89,6 +89,10 @@ class SyncRunAdmin(SystemOwnedAdmin[SyncRun]):
         "Every run writes its own row. A run that the guard stopped asks on its page whether what "
         "is missing is really gone."
     )
+    empty_note = (
+        "Nothing was read yet: ./run manage connect CLOUD reads a cloud (docs/first-day.md), "
+        "./run manage sync_commitments what Limes lists (docs/limes.md)."
+    )
     form = AcceptShrinkForm
     list_display = (
         "__str__",
@@ -180,6 +184,9 @@ class RefusedChangeAdmin(SystemOwnedAdmin[RefusedChange]):
     owner_note = (
         "Every change request that was refused; dry runs are not kept. They are forgotten after "
         "HEADROOM_LIQUID__REFUSAL_RETENTION_DAYS."
+    )
+    empty_note = (
+        "No change was refused: requests come from Limes, once it knows Headroom (docs/limes.md)."
     )
     questions = (("The last 24 hours", "since=day"), ("Ran out of time", "is_timeout__exact=1"))
     list_display = (
@@ -348,6 +355,10 @@ class AssignmentPeriodAdmin(FoundByName[AssignmentPeriod], SystemOwnedAdmin[Assi
         "when VMs and commitments go. Periods are forgotten "
         "HEADROOM_USAGE__HISTORY_RETENTION_DAYS after their end."
     )
+    empty_note = (
+        "No VM was covered by a commitment yet: workers assign them once there are VMs and "
+        "accepted commitments (docs/commitments.md)."
+    )
     list_display = (
         "vm",
         "commitment",
@@ -396,6 +407,9 @@ class UsageCheckAdmin(SystemOwnedAdmin[UsageCheck]):
         "One row, written after every whole usage run. Runs that follow changes come every "
         "HEADROOM_USAGE__CHANGES_INTERVAL_SECONDS, runs over all projects every "
         "HEADROOM_USAGE__COOLDOWN_SECONDS; a run that does not come is seen here first."
+    )
+    empty_note = (
+        "No usage run has ended yet: workers make them (./run serve worker, ./run serve beat)."
     )
     list_display = (
         column("checked_at", "last run"),

@@ -75,6 +75,9 @@ class CommitmentAccountAdmin(FoundByName[CommitmentAccount], SystemOwnedAdmin[Co
     """Commitments as somebody pays for them."""
 
     owner_note = "Written by each whole usage run; accounts stay until their hours are forgotten."
+    empty_note = (
+        "Nothing is accounted yet: usage runs of workers do it once there are accepted commitments."
+    )
     list_display = (
         "named",
         "project",
@@ -127,6 +130,9 @@ class CommitmentHourAdmin(SystemOwnedAdmin[CommitmentHour]):
         "Means over the seconds that were observed. What nobody looked at is in no row; "
         "forgotten after 13 months."
     )
+    empty_note = (
+        "No hour is accounted yet: usage runs of workers do it once there are accepted commitments."
+    )
     list_display = (
         "at",
         "commitment",
@@ -163,6 +169,10 @@ class ObservedHourAdmin(SystemOwnedAdmin[ObservedHour]):
     """For how long anything was looked at, hour by hour."""
 
     owner_note = "What lacks to 3,600 seconds is a gap: usage runs did not come, or were refused."
+    empty_note = (
+        "No hour was observed yet: usage runs of workers do it (./run serve worker, ./run serve "
+        "beat)."
+    )
     list_display = ("at", "observed_seconds")
 
 
@@ -192,6 +202,10 @@ class PriceForm(forms.ModelForm):  # type: ignore[type-arg]  # not subscriptable
 class GroupPriceAdmin(BaseAdmin[GroupPrice]):
     """What flavor groups cost: operators edit it here."""
 
+    empty_note = (
+        "No group has a price: FOCUS files tell amounts, at a cost of 0 (docs/focus.md). Add one "
+        "here."
+    )
     form = PriceForm
     list_display = ("flavor_group_name", "resource_type", "from_time", "price")
     search_fields = ("flavor_group_name",)

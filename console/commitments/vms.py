@@ -11,7 +11,13 @@ from django.utils.safestring import SafeString
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
 from console.base import SystemOwnedAdmin, badge, link, shown
-from console.hosts.columns import CLOUD_NOTE, FoundByName, ZoneFilter, with_project_name
+from console.hosts.columns import (
+    CLOUD_EMPTY,
+    CLOUD_NOTE,
+    FoundByName,
+    ZoneFilter,
+    with_project_name,
+)
 from console.links import find_link, row_link
 from console.names import names_of, reservation_title
 from core.text import NOTHING, count_text, gib_number, memory_text, plural
@@ -58,6 +64,7 @@ class InstanceAdmin(FoundByName[Instance], SystemOwnedAdmin[Instance]):
     """Nova servers."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = (
         "named",
         "project",

@@ -244,6 +244,10 @@ class CoverageAccountAdmin(SystemOwnedAdmin[CoverageAccount]):
     """Coverage of each zone, and what it costs."""
 
     owner_note = "Accounted every minute from VMs and slots; the bound is computed every night."
+    empty_note = (
+        "Nothing is accounted yet: a worker does it every minute, once there are VMs. A failover "
+        "policy says which of them are owed slots (docs/failover.md)."
+    )
     change_form_before_template = "admin/coverage_page.html"
     list_display = (
         "zone",
@@ -354,6 +358,10 @@ class ShadowPlanAdmin(SystemOwnedAdmin[ShadowPlan]):
         "Computed every night; carried out in small steps when it saves enough. "
         "manage.py rebalance_failover ZONE shows what would be done before it is."
     )
+    empty_note = (
+        "Nothing is planned yet: a worker does it every night, once failover slots are held; "
+        "./run manage rebalance_failover ZONE does it now."
+    )
     actions = (start_now,)  # type: ignore[assignment]  # the one action of this page
     list_display = ("zone", "computed", "state_column", "now", "then", "saving", "steps_done")
     list_filter = (ZoneFilter, "state")
@@ -404,6 +412,10 @@ class FailureDrillAdmin(SystemOwnedAdmin[FailureDrill]):
     """What the loss of hosts and racks would do, newest first."""
 
     owner_note = "Drilled every night from the rows; POST /api/v1/failover/simulations asks now."
+    empty_note = (
+        "Nothing was drilled yet: a worker does it every night, once there are hosts and VMs. "
+        "What if this dies? asks now."
+    )
     change_form_before_template = "admin/drill_page.html"
     list_display = ("zone", "scope", "result", "cases", "simulated", column("vms", "VMs"), "when")
     list_filter = (ZoneFilter, "scope")

@@ -66,6 +66,7 @@ class EvacuationPlanAdmin(SystemOwnedAdmin[EvacuationPlan]):
     """Who goes where when hosts died, newest first."""
 
     owner_note = "Planned when a host is down, or when Nova first asks for one of its VMs."
+    empty_note = "No host is lost: a plan is made when one goes down."
     list_display = ("zone", "state_column", "hosts", "moves", "unprotected", "started")
     list_filter = (ZoneFilter, "state")
     search_fields = ("zone", "=request_id")
@@ -141,6 +142,7 @@ class EvacuationMoveAdmin(FoundByName[EvacuationMove], SystemOwnedAdmin[Evacuati
     """VMs of dead hosts and the slots chosen for them."""
 
     owner_note = EvacuationPlanAdmin.owner_note
+    empty_note = "No host is lost: moves come with the plan of one that goes down."
     list_display = (
         "vm",
         "state_column",

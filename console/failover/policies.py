@@ -46,6 +46,10 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
     The largest count of all patterns that match wins.
     """
 
+    empty_note = (
+        "No VM is owed a failover slot: ./run manage connect CLOUD proposes a policy "
+        "(docs/first-day.md), or add one here."
+    )
     form = PolicyForm
     list_display = ("flavor_pattern", "required_count", "position", "changed")
     search_fields = ("flavor_pattern",)
@@ -114,6 +118,10 @@ class FailoverZoneAdmin(SystemOwnedAdmin[FailoverZone]):
     owner_note = (
         "Written by the loop. A brake holds everything that a run would remove; where the data "
         "is right after all, confirm it, and the next run goes through once."
+    )
+    empty_note = (
+        "The loop has run in no zone yet: it does once there are hosts (./run serve worker, ./run "
+        "serve beat)."
     )
     list_display = ("zone", "brake", "braked", "confirmed_by", "run_count", "vm_count", "due")
     search_fields = ("zone",)

@@ -32,6 +32,10 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     owner_note = (
         "Written by the loop, by validation and by evacuations; the database keeps the rules."
     )
+    empty_note = (
+        "No failover slot is held: the loop makes them for VMs that a policy names "
+        "(docs/failover.md)."
+    )
     list_display = (
         "name",
         "zone",

@@ -58,6 +58,10 @@ class FailoverRunAdmin(SystemOwnedAdmin[FailoverRun]):
     """Runs of the failover loop, newest first."""
 
     owner_note = "Written by the loop, one row for each run in a zone."
+    empty_note = (
+        "The loop has not run yet: it does once there are hosts (./run serve worker, ./run serve "
+        "beat); ./run manage reconcile_failover runs it now."
+    )
     list_display = (
         "zone",
         "outcome_column",
@@ -234,6 +238,9 @@ class FailoverEventAdmin(FoundByName[FailoverEvent], SystemOwnedAdmin[FailoverEv
     """What happened to slots and coverage, newest first."""
 
     owner_note = "Append-only; forgotten after HEADROOM_FAILOVER__EVENT_RETENTION_DAYS."
+    empty_note = (
+        "Nothing happened yet: the loop makes slots for VMs that a policy names (docs/failover.md)."
+    )
     list_display = ("when", "reason_column", "zone", "reservation_name", "host", "vm", "words")
     list_filter = (since_filter("happened_at", "happened in"), ZoneFilter, "reason", "is_warning")
     search_fields = ("=reservation_name", "=vm_uuid", "=host_name", "=request_id")

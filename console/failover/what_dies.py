@@ -16,6 +16,7 @@ from django.utils.http import urlencode
 from console.base import TONE_ICONS, PageData
 from console.charts import natural
 from console.failover.loss import vm_names
+from console.hosts.columns import CLOUD_EMPTY
 from console.links import find_url, list_url
 from console.pages import LongSelect, answered, check_view, show_page
 from core.text import count_text, plural
@@ -107,7 +108,7 @@ def drill_view(request: HttpRequest) -> HttpResponse:
     page = PageData(
         form=form,
         answer=None,
-        problem="",
+        problem="" if is_asked or Host.objects.exists() else f"No host is known. {CLOUD_EMPTY}",
         nightly_url=list_url("failover.failuredrill"),
     )
     if is_asked and form.is_valid():

@@ -24,7 +24,7 @@ from console.base import (
     shown,
     with_id,
 )
-from console.hosts.columns import CLOUD_NOTE, FoundByName, enabled_badge
+from console.hosts.columns import CLOUD_EMPTY, CLOUD_NOTE, FoundByName, enabled_badge
 from console.links import find_link, list_url, register_findable, row_link, text_link
 from console.names import names_of
 from core.text import NOTHING
@@ -61,6 +61,7 @@ class ProjectAdmin(SystemOwnedAdmin[Project]):
     """Keystone projects."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("named", "domain", "enabled", "lists")
     list_filter = ("is_enabled",)
     search_fields = ("name", "=openstack_id", "=domain_id")
@@ -124,6 +125,7 @@ class DomainAdmin(SystemOwnedAdmin[Domain]):
     """Keystone domains."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("named", "enabled", "projects")
     search_fields = ("name", "=openstack_id")
     page_columns = ("name", "openstack_id", "enabled", "projects", "created_at", "updated_at")
@@ -148,6 +150,7 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
     """Host aggregates."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("named", "zone", "host_count")
     search_fields = ("name", "=uuid")
     page_columns = ("name", "uuid", "zone", "host_count", "hosts", "metadata", "updated_at")
@@ -168,6 +171,7 @@ class ImageAdmin(SystemOwnedAdmin[Image]):
     """Glance images."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("named", "os_type")
     list_filter = ("os_type",)
     search_fields = ("name", "=openstack_id")
@@ -181,6 +185,7 @@ class ServerGroupAdmin(FoundByName[ServerGroup], SystemOwnedAdmin[ServerGroup]):
     """Nova server groups."""
 
     owner_note = CLOUD_NOTE
+    empty_note = CLOUD_EMPTY
     list_display = ("named", "policy", "project", "member_count")
     list_filter = ("policy",)
     search_fields = ("name", "=openstack_id", "=project_id")
@@ -205,6 +210,7 @@ class RegionAdmin(SystemOwnedAdmin[Region]):
     """Where the rows came from."""
 
     owner_note = "Written by the import."
+    empty_note = CLOUD_EMPTY
     list_display = ("__str__", "taken_at", "source")
 
 
@@ -212,6 +218,10 @@ class RegionAdmin(SystemOwnedAdmin[Region]):
 class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
     """Hosts that will come or go; refused commitments learn from it when they would fit."""
 
+    empty_note = (
+        "No host is expected to come or to go: add one that will, and refusals say whether it "
+        "would help."
+    )
     list_display = ("edit", "when", "host_link", "host_count", "note")
     list_filter = ("edit", "at")
     list_select_related = ("host",)
@@ -283,6 +293,7 @@ class FeedPassAdmin(SystemOwnedAdmin[FeedPass]):
     """How old each kind of lists is, what was not believed of it, and why a pass failed."""
 
     owner_note = "A row for each kind of lists; the passes of the live feed write it."
+    empty_note = "No live cloud is followed: set HEADROOM_FEED__CLOUD (docs/feed.md)."
     list_display = (
         "kind",
         "verdict",

@@ -61,6 +61,10 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
     action_form = ReasonForm
 
     owner_note = "Written when an agent enrols and reports."
+    empty_note = (
+        "No agent runs on a host: ./run manage host_agent token create lets the first enrol "
+        "(docs/hosts.md)."
+    )
     host = link("host", "host_name", "host")
     liveness = shown("liveness", lambda row: liveness_badge(row.lease), "lease__liveness")
     heard = column("lease__renewed_at", "last heartbeat")
@@ -149,6 +153,9 @@ class WorkloadAdmin(SystemOwnedAdmin[Workload]):
     """What agents were asked to make."""
 
     owner_note = "Written when slots of hosts change whose agents enforce, and by agents' results."
+    empty_note = (
+        "No agent is asked for anything: slots are once agents run on their hosts (docs/hosts.md)."
+    )
     host = link("host", "host_name", "host")
     list_select_related = ("agent",)
     list_display = (
@@ -199,6 +206,7 @@ class WorkloadResultAdmin(SystemOwnedAdmin[WorkloadResult]):
     """What agents answered, with their signatures; rows are never changed."""
 
     owner_note = "Written when an agent tells what became of something."
+    empty_note = "No agent told of a result yet (docs/hosts.md)."
     list_select_related = ("workload__agent",)
     list_display = (
         "id",
@@ -241,6 +249,10 @@ class HostKeyAdmin(SystemOwnedAdmin[HostKey], CheckedActions[HostKey]):
         "Written when an agent enrols and rotates. What is revoked, here or by ./run manage "
         "host_agent key revoke KID, is of no use from then on."
     )
+    empty_note = (
+        "No agent has enrolled yet: ./run manage host_agent token create lets the first "
+        "(docs/hosts.md)."
+    )
     list_select_related = ("agent", "token")
     list_display = (
         "kid",
@@ -278,6 +290,9 @@ class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken], CheckedActions[Enrol
     owner_note = (
         "The lists of hosts and of agents make one for a host; ./run manage host_agent token "
         "create --name 'node0*' --uses 40 --ttl 1h makes one for many, token revoke ID ends it."
+    )
+    empty_note = (
+        "No agent may enrol: ./run manage host_agent token create makes a token (docs/hosts.md)."
     )
     list_display = (
         "id",

@@ -17,6 +17,10 @@ CLOUD_NOTE = (
     "Mirrored from OpenStack by import and sync. Change it in OpenStack; the next run brings it "
     "here."
 )
+CLOUD_EMPTY = (
+    "Nothing was read from a cloud yet: ./run manage connect CLOUD does it (docs/first-day.md), "
+    "./run manage import_region FILE takes a file instead (docs/region-files.md)."
+)
 
 LONGEST_NAME: Final = 255
 #: So many projects or VMs of one name are looked for.

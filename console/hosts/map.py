@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -18,9 +19,10 @@ from capacity.figures.zone_capacity import group_rooms
 from capacity.groups.reading import load_group_definitions
 from capacity.host_table import current_host_table
 from capacity.models import HostCapacity
-from console.base import PageData, may_view
+from console.base import PageData, may_view, verdict
 from console.charts import TILE_LEVELS, Tile, natural, tile_map
 from console.failover.what_dies import drill_url
+from console.hosts.columns import CLOUD_EMPTY
 from console.links import list_url
 from console.pages import check_view, show_page
 from core.text import count_text, gib_number, gib_text, memory_short, percent_text, plural
@@ -125,6 +127,7 @@ def map_view(request: HttpRequest) -> HttpResponse:
         list_url=list_url("hosts.host", zone=asked["zone"]) if zones else list_url("hosts.host"),
         has_drills=asked["by"] == "rack" and may_view(request, FailureDrill),
         problem="",
+        verdict=verdict("idle", "No host is known", CLOUD_EMPTY),
         groups=(),
         lines=(),
     )
@@ -237,6 +240,7 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
         )
         for title, places in sorted(members.items(), key=lambda pair: natural(pair[0]))
     ]
+    page.verdict = _verdict(zone, asked["show"], shown, problem=page.problem)
     page.count = plural(len(names), "host")
     page.sum = plural(sum(shown.amounts), "VM") if page.is_risk else gib_text(sum(shown.amounts))
     most = sorted(range(len(names)), key=lambda place: (-shown.amounts[place], names[place]))
@@ -251,6 +255,34 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
     ]
     page.headings = shown.headings
     page.hidden = max(0, len(names) - TABLE_SHOWN)
+
+
+def _verdict(zone: Zone, measure: str, shown: Shown, *, problem: str) -> PageData:
+    """Say how much there is of what is shown, where most of it is, and what takes nothing."""
+    closed = int((~zone.table.state_ok[zone.rows]).sum())
+    places, hosts = zone.name or "hosts without a zone", len(shown.amounts)
+    ready = "All hosts take VMs." if not closed else f"{closed:,} of {hosts:,} hosts take none now."
+    some = [amount for amount in shown.amounts if amount]
+    most = max(range(hosts), key=lambda place: (shown.amounts[place], -place))
+    where = f" Most: {zone.names[most]} with {shown.words[most]}." if some else ""
+    tell = partial(verdict, sentence=f"{ready}{where}")
+    if measure == "risk":
+        bare = f"{plural(sum(some), 'VM')} on {plural(len(some), 'host')}"
+        return (
+            tell("bad", f"{places}: {bare} would have no slot if their host were lost")
+            if some
+            else tell("ok", f"{places}: every VM that is owed a failover slot has one at least")
+        )
+    if measure == "stranded" and problem:
+        return tell("idle", f"{places}: it is not known what is stranded")
+    total, whole = sum(some), int(zone.whole_memory_bytes.sum())
+    share = f"{gib_text(total)} ({percent_text(total, whole)}) of {gib_text(whole)}"
+    on = f"on {plural(len(some), 'host')}"
+    if measure == "free":
+        return tell("ok" if some else "bad", f"{places}: {share} are free, {on}")
+    if measure == "stranded":
+        return tell("warn" if some else "ok", f"{places}: {share} are stranded, {on}")
+    return tell("ok", f"{places}: {share} are reserved, {on}")
 
 
 def _titles(zone: Zone, arrangement: str) -> Sequence[str]:

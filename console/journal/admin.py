@@ -92,6 +92,7 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         "The audit trail is append-only: the database refuses to change or delete an entry. "
         "Every service writes its entry in the transaction of the change."
     )
+    empty_note = "Nothing was changed yet."
     questions = (("Yesterday", "since=yesterday"), ("The last hour", "since=hour"))
     list_display = ("when", "actor", "did", "object", "difference", "why", "request_short")
     list_display_links = ("when",)
@@ -191,6 +192,9 @@ class OutboxAdmin(SystemOwnedAdmin[Outbox]):
     owner_note = (
         "Written by services together with the change; the Kubernetes bridge and web hooks read it."
     )
+    empty_note = (
+        "Nothing was told yet: entries come with the first changes of hosts and commitments."
+    )
     list_display = (
         column("created_at"),
         "topic",
@@ -218,6 +222,9 @@ class HeartbeatAdmin(SystemOwnedAdmin[Heartbeat]):
     """Signs of life of periodic jobs."""
 
     owner_note = "Beat sends a task every few seconds and a worker writes the time here."
+    empty_note = (
+        "No sign of life yet: start ./run serve beat and ./run serve worker (docs/operations.md)."
+    )
     list_display = ("name", column("beaten_at", "last sign of life"), "health")
     page_columns = ("name", "beaten_at", "health")
 
@@ -238,6 +245,10 @@ class ProcessClockAdmin(SystemOwnedAdmin[ProcessClock]):
     owner_note = (
         "Every process that sends or takes tasks compares its clock with the database's and writes "
         "the difference here. What has not looked for a day is forgotten."
+    )
+    empty_note = (
+        "No process has looked yet: start ./run serve beat and ./run serve worker "
+        "(docs/operations.md)."
     )
     list_display = (
         "process",
@@ -292,6 +303,7 @@ class LeaseAdmin(SystemOwnedAdmin[Lease]):
     """Who does what outlives a transaction."""
 
     owner_note = "Taken by the process that does the work, renewed while it lives."
+    empty_note = "Nothing is being done that only one process may do."
     list_display = (
         "name",
         "holder",
@@ -320,6 +332,10 @@ class LogConsumerAdmin(SystemOwnedAdmin[LogConsumer]):
         "Moved by the consumer. What it has not read is kept for "
         "HEADROOM_JOURNAL__CONSUMER_AGE_HOURS; after that it reads everything anew."
     )
+    empty_note = (
+        "Nobody follows the changes: the bridge and web hooks do once they are set up "
+        "(docs/bridge.md, docs/webhooks.md)."
+    )
     list_display = ("name", column("moved_at"), "position")
     search_fields = ("name",)
     page_columns = ("name", "position", "moved_at")
@@ -330,6 +346,7 @@ class BeatEntryAdmin(SystemOwnedAdmin[BeatEntry]):
     """When beat sent what."""
 
     owner_note = "Written by the acting beat before it sends a task."
+    empty_note = "No task was sent yet: start ./run serve beat (docs/operations.md)."
     list_display = ("entry", column("last_run_at", "sent last"), "epoch")
     page_columns = ("entry", "last_run_at", "epoch")
 

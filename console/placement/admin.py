@@ -32,7 +32,7 @@ from console.base import (
 from console.hosts.columns import FoundByName
 from console.links import list_url, register_findable, row_link, text_link
 from console.names import names_of
-from console.placement.candidate_page import candidate_explorer_url
+from console.placement.candidate_page import PLACEMENT_EMPTY, candidate_explorer_url
 from console.placement.cutover_page import cutover_url
 from console.placement.page_data import consumer_page, inventory_line, member_links, provider_page
 from core.server_checks.results import CheckEnd
@@ -194,6 +194,7 @@ class ResourceProviderAdmin(FoundByUuid[ResourceProvider]):
     """Providers with their trees and what is used of them."""
 
     owner_note = API_NOTE
+    empty_note = PLACEMENT_EMPTY
     change_form_before_template = "admin/provider_page.html"
     list_display = ("named", "parent_link", "usage", "consumers", "origin", "generation")
     list_filter = (NestingFilter, "origin", "is_retiring", ClassInUseFilter, TraitInUseFilter)
@@ -257,6 +258,7 @@ class ConsumerAdmin(FoundByName[Consumer], FoundByUuid[Consumer]):
     """Consumers with what they hold."""
 
     owner_note = API_NOTE
+    empty_note = PLACEMENT_EMPTY
     change_form_before_template = "admin/consumer_page.html"
     list_display = (
         "named",
@@ -352,6 +354,7 @@ class TraitAdmin(NameAdmin[Trait]):
         "Standard traits come with the os-traits package; custom ones are made and deleted by "
         "clients of the Placement API."
     )
+    empty_note = "Standard traits are missing: ./run manage placement_sync_standards inserts them."
     list_before_template = "admin/trait_list_before.html"
     ordering = ("name",)
     page_columns = ("name", "is_standard_badge", "used_by", "created_at")
@@ -373,6 +376,7 @@ class ResourceClassAdmin(NameAdmin[ResourceClass]):
         "Standard classes come with the os-resource-classes package; custom ones are made and "
         "deleted by clients of the Placement API."
     )
+    empty_note = "Standard classes are missing: ./run manage placement_sync_standards inserts them."
     page_columns = ("name", "id", "is_standard_badge", "used_by", "created_at", "updated_at")
     links, parameter = Inventory, "resource_class"
 
@@ -382,6 +386,7 @@ class AggregateAdmin(FoundByUuid[Aggregate]):
     """Labels that group providers."""
 
     owner_note = API_NOTE
+    empty_note = PLACEMENT_EMPTY
     list_display = ("named", "members")
     search_fields = ("name",)
     search_help_text = "Name, or whole uuid"

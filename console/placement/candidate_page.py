@@ -40,10 +40,23 @@ _KINDS: Mapping[str, str] = {
     "root_required": "its root has {}",
 }
 
+PLACEMENT_EMPTY = (
+    "Nobody has written to Placement yet: nova-compute does once Headroom is its endpoint, "
+    "./run manage placement_import copies what another Placement holds (docs/gateway.md)."
+)
+
 
 def candidate_page(query: str) -> PageData:
     """Return the page of a query, as it stands after the question mark of a request."""
     text = query.strip().removeprefix("?").replace("\n", "").replace("\r", "")
+    if not text and not ResourceProvider.objects.exists():
+        return PageData(
+            query="",
+            problem=PLACEMENT_EMPTY,
+            tone="idle",
+            icon="info",
+            title="No provider is known",
+        )
     if not text:
         return PageData(query="")
     try:

@@ -76,7 +76,11 @@ def projects_view(request: HttpRequest) -> HttpResponse:
 def _held_verdict(rows: Sequence[Mapping[str, Any]], held: int, idle: int) -> PageData:
     """Say how much of what projects hold is idle, and who uses nothing of it."""
     if not rows:
-        return verdict("idle", "No project holds memory by a commitment")
+        return verdict(
+            "idle",
+            "No project holds memory by a commitment",
+            "Limes asks for commitments once it knows Headroom (docs/limes.md).",
+        )
     unused = sum(not row["used"] for row in rows)
     worst = max(rows, key=lambda row: (row["idle"], row["project_id"]))
     share = percent_text(idle, held)

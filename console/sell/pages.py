@@ -77,7 +77,12 @@ def sell_list_view(request: HttpRequest) -> HttpResponse:
 def _verdict(rows: Sequence[GroupCapacity], sellable: Mapping[int, int]) -> PageData:
     """Say where something can be sold, where most, and where nothing is left."""
     if not rows:
-        return verdict("idle", "It is not computed yet what can be sold")
+        return verdict(
+            "idle",
+            "It is not computed yet what can be sold",
+            "A worker does it, once there are hosts and flavor groups: ./run manage connect CLOUD"
+            " reads the first and proposes the others (docs/first-day.md).",
+        )
     some = [row for row in rows if sellable[row.pk] > 0]
     empty = [_place(row) for row in rows if row.total_memory_bytes and sellable[row.pk] <= 0]
     hidden = len(empty) - PLACES_NAMED

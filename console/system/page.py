@@ -196,7 +196,7 @@ def _beats(now: datetime) -> Iterator[Line]:
     rows = list(Heartbeat.objects.order_by("name")[:MOST_ROWS])
     url = list_url("journal.heartbeat")
     if not rows:
-        detail = "retries and refreshes do not run"
+        detail = "retries and refreshes do not run: start ./run serve worker and ./run serve beat"
         yield Line(name="workers", tone="bad", word="never seen", at=None, url=url, detail=detail)
     for row in rows:
         limit = limits.get(row.name)

@@ -121,6 +121,7 @@ class DeliveryAdmin(SystemOwnedAdmin[Delivery], CheckedActions[Delivery]):
         "Kept by the task webhooks.deliver. What waits goes out in the order of each object; "
         "'Deliver again' takes what was delivered or given up (docs/webhooks.md)."
     )
+    empty_note = "Nothing was sent yet: add the address of a receiver first (docs/webhooks.md)."
     list_display = (
         column("topic", "kind"),
         shown("object", object_link, "object_id"),

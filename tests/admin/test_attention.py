@@ -18,8 +18,8 @@ from failover.drill_models import CoverageAccount, EvacuationPlan
 from failover.models import FailoverZone
 from hosts.agents.models import HostAgent, HostKey, HostLease
 from hosts.agents.workload_models import Workload
-from hosts.models import FeedPass
-from journal.models import AuditEntry, CheckFinding
+from hosts.models import FeedPass, Host
+from journal.models import AuditEntry, CheckFinding, Heartbeat
 from tests import factories
 from tests.admin.test_frame import staff_client
 
@@ -122,6 +122,12 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _at_work() -> None:
+    factories.make_host("at-work")
+    Heartbeat.objects.create(name="beat", beaten_at=NOW)
+
+
 def told(client: Client) -> Any:
     return client.get(reverse("admin:index")).context["dashboard"].attention
 
@@ -166,6 +172,20 @@ def test_checks_that_do_not_run_are_no_good_news(admin_client: Client) -> None:
         check_name="x", severity="ok", found="f", looked_at=timezone.now() - timedelta(hours=2)
     )
     assert told(admin_client).tone == "warn"
+
+
+def test_an_empty_installation_says_how_to_begin(admin_client: Client) -> None:
+    Host.objects.all().delete()
+    Heartbeat.objects.all().delete()
+
+    verdict = told(admin_client)
+
+    assert verdict.tone == "warn"
+    assert {line.text: line.detail.partition(":")[0] for line in verdict.lines} == {
+        "no host is known": "Nothing was read from a cloud yet",
+        "no background work was seen yet": "start ./run serve beat and ./run serve worker "
+        "(docs/operations.md)",
+    }
 
 
 def test_only_what_may_be_seen_is_told() -> None:

@@ -147,7 +147,47 @@ def test_hosts_stand_by_rack_or_aggregate(admin_client: Client) -> None:
 
 def test_without_hosts_it_says_so(admin_client: Client) -> None:
     answer = admin_client.get(reverse(URL), {"zone": "nowhere", "show": "x"})
-    assert "No host is known here." in answer.content.decode()
+    verdict = answer.context["page"].verdict
+    assert (verdict.tone, verdict.title) == ("idle", "No host is known")
+    assert "./run manage connect CLOUD" in answer.content.decode()
+
+
+def test_one_glance_tells_how_much_there_is_and_where(admin_client: Client) -> None:
+    for number, (taken, held) in enumerate([(0, 0), (60, 20), (100, 0)]):
+        host = factories.make_host(
+            f"h{number}", memory_gib=100, state=HostState.UP if number else HostState.DOWN
+        )
+        if taken:
+            vm = factories.make_vm(host=host, memory_gib=taken)
+        if held:
+            factories.make_reservation(host, memory_gib=held)
+
+    def told(show: str) -> tuple[str, str, str]:
+        verdict = page_of(admin_client, show=show).verdict
+        return verdict.tone, verdict.title, verdict.sentence
+
+    closed = "1 of 3 hosts take none now."
+    assert told("free") == (
+        "ok",
+        "az-a: 120 GiB (40 %) of 300 GiB are free, on 2 hosts",
+        f"{closed} Most: h0 with 100 GiB of 100 GiB (100 %).",
+    )
+    assert told("reserved")[:2] == ("ok", "az-a: 20 GiB (6 %) of 300 GiB are reserved, on 1 host")
+    assert told("stranded")[:2] == ("idle", "az-a: it is not known what is stranded")
+    assert told("risk") == (
+        "ok",
+        "az-a: every VM that is owed a failover slot has one at least",
+        closed,
+    )
+    FailoverDecision.objects.create(
+        vm_uuid=vm.openstack_id, zone="az-a", required_count=2, reason="no_room",
+        current_count=0, since=timezone.now(),
+    )  # fmt: skip
+    assert told("risk") == (
+        "bad",
+        "az-a: 1 VM on 1 host would have no slot if their host were lost",
+        f"{closed} Most: h2 with 1 VM without any failover slot.",
+    )
 
 
 @pytest.mark.usefixtures("region")
