@@ -170,8 +170,8 @@ def loaded(provider: str, webs: Sequence[WebServer]) -> Iterator[Load]:
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
-    with own_postgres(tmp_path, os.environ) as server:
+def postgres(tmp_path: Path, migrated: Path) -> Iterator[OwnPostgres]:
+    with own_postgres(tmp_path, os.environ, migrated) as server:
         yield server
 
 
@@ -181,7 +181,6 @@ def predecessor(postgres: OwnPostgres, tmp_path: Path) -> Version:
     place = tmp_path / "now"
     place.mkdir()
     version = Version(code=this_checkout().root, directory=place, database=postgres.url)
-    version.manage("migrate", "--verbosity", "0")
     region = str(place / "region.json")
     version.manage("generate_region", *REGION, "--output", region)
     version.manage("import_region", region)
