@@ -65,8 +65,12 @@ def _demo(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) 
 
 
 def _test(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
-    """Run pytest; the whole suite, without arguments, on every core."""
-    return _tool(checkout, ["-m", "pytest", *(arguments or ["-n", "auto"])], environ)
+    """Run pytest; the whole suite, without arguments, on every core.
+
+    One process more than there are cores: many tests wait for servers that they start or kill.
+    """
+    at_once = str((os.cpu_count() or 1) + 1)
+    return _tool(checkout, ["-m", "pytest", *(arguments or ["-n", at_once])], environ)
 
 
 def _bench(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
