@@ -57,7 +57,6 @@ def theirs(reference_port: int) -> Iterator[PlacementServer]:
     server = PlacementServer(port=reference_port, prefix=MOUNT)
     server.wipe()
     yield server
-    server.wipe()
     server.close()
 
 
