@@ -22,6 +22,7 @@ from capacity.models import Reservation, ReservationKind
 from hosts.agents.workload_models import Workload
 from hosts.agents.workloads import (
     Asked,
+    change_workloads,
     create_workloads,
     delete_workloads,
     lock_agent,
@@ -36,29 +37,46 @@ log = structlog.get_logger(__name__)
 SLOT: Final = "slot"
 #: A workload that failed is tried again after so long, twice and thrice as long later.
 RETRY_AFTER: Final = timedelta(seconds=60)
+# A slot that is a part of its flavor needs that part of the rest, rounded up, as the ledger has it.
 _WANTED: Final = """
+WITH needs AS MATERIALIZED (
+    SELECT flavor.name, flavor.memory_bytes, need.network, need.disk_io, need.gpu
+      FROM hosts_flavor AS flavor CROSS JOIN capacity_flavor_needs(flavor.extra_specs) AS need
+     WHERE flavor.memory_bytes > 0 AND need.network + need.disk_io + need.gpu > 0)
 SELECT agent.id AS agent_id, slot.id AS slot_id, slot.uuid, slot.project_id, slot.vcpus,
-       slot.memory_bytes
+       slot.memory_bytes,
+       coalesce(ceil(needs.network::numeric * slot.memory_bytes / needs.memory_bytes), 0)::bigint
+           AS network_bps,
+       coalesce(ceil(needs.disk_io::numeric * slot.memory_bytes / needs.memory_bytes), 0)::bigint
+           AS disk_io_bps,
+       coalesce(ceil(needs.gpu::numeric * slot.memory_bytes / needs.memory_bytes), 0)::bigint
+           AS gpus,
+       slot.blocked_vcpus, slot.blocked_memory_bytes, slot.held_network_bps, slot.held_disk_io_bps,
+       slot.held_gpus
   FROM hosts_hostagent AS agent
   JOIN hosts_host AS host ON host.name = agent.host_name
   JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
+  LEFT JOIN needs ON needs.name = slot.resource_name
  WHERE agent.mode = 'enforce' AND agent.decommissioned_at IS NULL
 """
 _IS_DUE: Final = """
-made.attempt < %(most)s AND (
-    made.state = 'failed' AND made.state_since + made.attempt * %(after)s <= statement_timestamp()
+made.attempt - made.first_attempt + 1 < %(most)s AND (
+    made.state = 'failed' AND made.state_since
+        + (made.attempt - made.first_attempt + 1) * %(after)s <= statement_timestamp()
     OR made.state = 'lost' AND EXISTS (SELECT FROM hosts_hostlease AS lease
                                         WHERE lease.agent_id = made.agent_id
                                           AND lease.liveness = 'up'))
 """
 _DIFFERING: Final = f"""
 WITH wanted AS ({_WANTED}), made AS (
-    SELECT agent_id, owner_id, cpus, memory_bytes, type FROM hosts_workload
+    SELECT agent_id, owner_id, cpus, memory_bytes, network_bps, disk_io_bps, gpus, type
+      FROM hosts_workload
      WHERE owner_kind = 'slot' AND NOT to_delete)
 SELECT coalesce(wanted.agent_id, made.agent_id)
   FROM wanted
   FULL JOIN made ON made.agent_id = wanted.agent_id AND made.owner_id = wanted.slot_id::text
-        AND made.cpus = wanted.vcpus AND made.memory_bytes = wanted.memory_bytes
+        AND (made.cpus, made.memory_bytes, made.network_bps, made.disk_io_bps, made.gpus)
+          = (wanted.vcpus, wanted.memory_bytes, wanted.network_bps, wanted.disk_io_bps, wanted.gpus)
         AND made.type = %(type)s
  WHERE wanted.agent_id IS NULL OR made.agent_id IS NULL
  UNION
@@ -74,7 +92,7 @@ SELECT made.id FROM hosts_workload AS made
 
 
 class Wanted(NamedTuple):
-    """A slot that an agent should make."""
+    """A slot that an agent should make; what VMs do not fill of it is blocked and held."""
 
     agent_id: int
     slot_id: int
@@ -82,6 +100,26 @@ class Wanted(NamedTuple):
     project_id: str
     vcpus: int
     memory_bytes: int
+    network_bps: int
+    disk_io_bps: int
+    gpus: int
+    blocked_vcpus: int
+    blocked_memory_bytes: int
+    held_network_bps: int
+    held_disk_io_bps: int
+    held_gpus: int
+
+    @property
+    def filled(self) -> dict[str, int]:
+        """What VMs fill of it, by the names that agents have for resources."""
+        parts = {
+            "cpu": self.vcpus - self.blocked_vcpus,
+            "memory": self.memory_bytes - self.blocked_memory_bytes,
+            "network": self.network_bps - self.held_network_bps,
+            "disk_io": self.disk_io_bps - self.held_disk_io_bps,
+            "gpu": self.gpus - self.held_gpus,
+        }
+        return {name: part for name, part in parts.items() if part > 0}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +128,7 @@ class Followed:
 
     agents: int = 0
     created: int = 0
+    changed: int = 0
     deleted: int = 0
     retried: int = 0
     failed: int = 0
@@ -98,8 +137,9 @@ class Followed:
 def follow_slots(*, actor: Actor, request_id: str) -> Followed:
     """Ask agents to make the slots of their hosts, and to remove what is no slot of theirs.
 
-    A slot that has another size or went to another host is removed where it was and made where it
-    is. Agents that fail are left for the next look.
+    A slot that has another size is changed where it is, with the VMs that fill it; one that went
+    to another host is removed where it was and made where it is. Agents that fail are left for the
+    next look.
     """
     done = Followed()
     for (agent_id,) in fetch_rows(_DIFFERING, _parameters()):
@@ -118,26 +158,31 @@ def _follow(agent_id: int, done: Followed, *, actor: Actor, request_id: str) -> 
     wanted = {one.slot_id: one for one in _wanted_of(agent_id)}
     asked = Workload.objects.filter(agent_id=agent_id, owner_kind=SLOT, to_delete=False)
     kept: dict[int, int] = {}
+    changed: dict[int, Asked] = {}
     gone: list[int] = []
     for row in asked.order_by("pk"):
         slot = wanted.get(int(row.owner_id))
-        is_same = slot is not None and _is_same(row, slot, kind) and slot.slot_id not in kept
-        if slot is not None and is_same:
-            kept[slot.slot_id] = row.pk
-        else:
+        if slot is None or row.type != kind or slot.slot_id in kept:
             gone.append(row.pk)
-    due = [pk for (pk,) in fetch_rows(_DUE, _parameters(agent=agent_id, ids=list(kept.values())))]
+            continue
+        kept[slot.slot_id] = row.pk
+        if not _has_size(row, slot):
+            changed[row.pk] = _asked(slot, kind)
+    same = sorted(set(kept.values()) - set(changed))
+    due = [pk for (pk,) in fetch_rows(_DUE, _parameters(agent=agent_id, ids=same))]
     missing = [_asked(wanted[slot_id], kind) for slot_id in sorted(set(wanted) - set(kept))]
     if gone:
         done.deleted += delete_workloads(
             agent_id, gone, reason="the slot left the host", actor=actor, request_id=request_id
         )
+    if changed:
+        done.changed += change_workloads(agent_id, changed, actor=actor, request_id=request_id)
     if due:
         done.retried += retry_workloads(agent_id, due, actor=actor, request_id=request_id)
     if missing:
         made = create_workloads(agent_id, missing, actor=actor, request_id=request_id)
         done.created += len(made)
-    done.agents += bool(gone or due or missing)
+    done.agents += bool(gone or changed or due or missing)
 
 
 def _wanted_of(agent_id: int) -> Iterable[Wanted]:
@@ -147,8 +192,11 @@ def _wanted_of(agent_id: int) -> Iterable[Wanted]:
     )
 
 
-def _is_same(row: Workload, slot: Wanted, kind: str) -> bool:
-    return (row.cpus, row.memory_bytes, row.type) == (slot.vcpus, slot.memory_bytes, kind)
+def _has_size(row: Workload, slot: Wanted) -> bool:
+    has = (row.cpus, row.memory_bytes, row.network_bps, row.disk_io_bps, row.gpus)
+    return has == (
+        slot.vcpus, slot.memory_bytes, slot.network_bps, slot.disk_io_bps, slot.gpus,
+    )  # fmt: skip
 
 
 def _asked(slot: Wanted, kind: str) -> Asked:
@@ -161,6 +209,9 @@ def _asked(slot: Wanted, kind: str) -> Asked:
         data=_data(slot, kind),
         cpus=slot.vcpus,
         memory_bytes=slot.memory_bytes,
+        network_bps=slot.network_bps,
+        disk_io_bps=slot.disk_io_bps,
+        gpus=slot.gpus,
     )
 
 
@@ -171,7 +222,7 @@ def _data(slot: Wanted, kind: str) -> Mapping[str, object]:
             return {"page_size": "1GiB", "count": -(-slot.memory_bytes >> 30)}
         case "capacity_slice":
             return {"cpu_weight": 100}
-    return {"slot": str(slot.uuid)}
+    return {"slot": str(slot.uuid), **({"filled": slot.filled} if slot.filled else {})}
 
 
 def _parameters(**more: object) -> dict[str, object]:

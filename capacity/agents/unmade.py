@@ -18,7 +18,7 @@ SELECT asked.id, CASE WHEN lease.liveness = 'down' THEN 'has an agent that is do
   FROM ({ASKED} AND slot.zone = %(zone)s AND slot.ready_reason IN {OURS}) AS asked
   JOIN hosts_hostlease AS lease ON lease.agent_id = asked.agent_id
  WHERE lease.liveness = 'down' AND asked.state IS DISTINCT FROM 'deployed'
-    OR asked.state = 'failed' AND asked.attempt >= %(most)s
+    OR asked.state = 'failed' AND asked.tries >= %(most)s
 """  # noqa: S608 - our own text
 
 

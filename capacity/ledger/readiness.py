@@ -23,12 +23,13 @@ OF_AGENTS: Final = (ReadyReason.AWAITS_AGENT, ReadyReason.AGENT_FAILED)
 OURS: Final = f"('{ReadyReason.AWAITS_AGENT.value}', '{ReadyReason.AGENT_FAILED.value}')"
 #: Slots of hosts whose agents make them, with what was asked last for their present size.
 ASKED: Final = """
-SELECT slot.id, host.name AS host_name, agent.id AS agent_id, made.state, made.error, made.attempt
+SELECT slot.id, host.name AS host_name, agent.id AS agent_id, made.state, made.error, made.tries
   FROM hosts_hostagent AS agent
   JOIN hosts_host AS host ON host.name = agent.host_name
   JOIN capacity_reservation AS slot ON slot.target_host_id = host.id AND slot.kind = 'committed'
   LEFT JOIN LATERAL (
-       SELECT work.state, work.error, work.attempt FROM hosts_workload AS work
+       SELECT work.state, work.error, work.attempt - work.first_attempt + 1 AS tries
+         FROM hosts_workload AS work
         WHERE work.owner_kind = 'slot' AND work.owner_id = slot.id::text
           AND work.agent_id = agent.id AND NOT work.to_delete AND work.type = %(type)s
           AND (work.cpus, work.memory_bytes) = (slot.vcpus, slot.memory_bytes)

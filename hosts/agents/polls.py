@@ -72,7 +72,8 @@ class ReservationPage:
         last_id: What the next poll asks from.
         caught_up: Whether there was no more.
         timeline: When it changed, numbers may have been taken back.
-        deployed: Ids of those that the agent said to have made; it may have lost its own record.
+        deployed: Ids of those that the agent said to have made, also in another size; it may have
+            lost its own record.
     """
 
     reservations: tuple[Mapping[str, object], ...]
@@ -142,7 +143,11 @@ def read_page(agent_pk: int, query: PollQuery) -> ReservationPage:
         caught_up=caught_up,
         fence_epoch=found[0].now_epoch,
         timeline=str(found[0].now_timeline),
-        deployed=tuple(row.gwid for row in listed if row.state == WorkloadState.DEPLOYED),
+        deployed=tuple(
+            row.gwid
+            for row in listed
+            if row.state == WorkloadState.DEPLOYED or (row.is_made and not row.to_delete)
+        ),
     )
 
 
@@ -191,7 +196,14 @@ def workload_of(agent: HostAgent, gwid: str) -> Workload:
 
 def document_of(row: Workload, host_id: str, fence_epoch: int) -> dict[str, object]:
     """Return what is signed of a workload."""
-    resources = {"cpu": row.cpus, "memory": row.memory_bytes, "disk": row.disk_bytes}
+    resources = {
+        "cpu": row.cpus,
+        "memory": row.memory_bytes,
+        "disk": row.disk_bytes,
+        "network": row.network_bps,
+        "disk_io": row.disk_io_bps,
+        "gpu": row.gpus,
+    }
     lasts = None if row.expires_at is None else (row.expires_at - row.created_at) // _MICROSECOND
     return {
         "id": row.gwid,

@@ -34,6 +34,7 @@ from journal.services import Change, record_changes
 
 STATES: Final = frozenset({"ok", "error"})
 DELETED: Final = "deleted"
+_ANSWERED: Final = ("state", "state_since", "error", "is_made", "to_delete", "delete_reason")
 _TEXTS: Final = ("reservation_id", "host_id", "type", "state", "error", "finished_at")
 LONGEST_ERROR: Final = 4096
 
@@ -109,13 +110,15 @@ def _applied(row: Workload, sealed: Sealed, told: Told, verdict: Verdict) -> lis
     )
     old_state = WorkloadState(row.state)
     row.error = text[:LONGEST_ERROR] if told.state == "error" else ""
+    if told.state == "ok" or verdict.kind is not ResultKind.RESULT:
+        row.is_made = told.state == "ok"
     if verdict.state == old_state:
-        row.save(update_fields=["error"])
+        row.save(update_fields=["error", "is_made"])
         return []
     row.state, row.state_since = verdict.state.value, database_now()
     if verdict.state == WorkloadState.DELETED and not row.to_delete:
         row.to_delete, row.delete_reason = True, "the agent says that it is gone"
-    row.save(update_fields=["state", "state_since", "error", "to_delete", "delete_reason"])
+    row.save(update_fields=[*_ANSWERED])
     tell_workloads_changed([row])
     after = {"state": row.state, "error": row.error}
     return [_change(f"host_workload_{row.state}", row, before, after)]

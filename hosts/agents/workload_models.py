@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from hosts.agents.models import HostAgent
@@ -35,11 +35,22 @@ class Workload(models.Model):
     cpus = models.BigIntegerField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     disk_bytes = models.BigIntegerField(default=0)
+    network_bps = models.BigIntegerField(default=0, db_default=0, help_text="bytes per second")
+    disk_io_bps = models.BigIntegerField(default=0, db_default=0, help_text="bytes per second")
+    gpus = models.BigIntegerField(default=0, db_default=0)
     expires_at = models.DateTimeField(null=True, blank=True)
     reference = models.CharField(max_length=41, blank=True, help_text="the one that it replaces")
     version = models.BigIntegerField(default=1, help_text="grows with each change of what is asked")
     tag = models.JSONField(default=dict, help_text="for people; agents are not told")
     attempt = models.IntegerField(default=1)
+    first_attempt = models.IntegerField(
+        default=1, db_default=1, help_text="the attempt that was the first of this version"
+    )
+    is_made = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="whether its agent has it, in this version or one before",
+    )
     seq = models.BigIntegerField(help_text="number of the change that the agent must see")
     fence_epoch = models.BigIntegerField()
     state = models.CharField(
@@ -74,7 +85,15 @@ class Workload(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(
-                    cpus__gte=0, memory_bytes__gte=0, disk_bytes__gte=0, attempt__gte=1, seq__gte=1
+                    cpus__gte=0,
+                    memory_bytes__gte=0,
+                    disk_bytes__gte=0,
+                    network_bps__gte=0,
+                    disk_io_bps__gte=0,
+                    gpus__gte=0,
+                    attempt__gte=F("first_attempt"),
+                    first_attempt__gte=1,
+                    seq__gte=1,
                 ),
                 name="hosts_workload_not_negative",
             ),
@@ -82,6 +101,11 @@ class Workload(models.Model):
 
     def __str__(self) -> str:
         return self.gwid
+
+    @property
+    def tries(self) -> int:
+        """How often its present version was tried."""
+        return self.attempt - self.first_attempt + 1
 
 
 class WorkloadResult(models.Model):

@@ -33,6 +33,13 @@ LONGEST_GWID: Final = 41
 LARGEST: Final = 2**63 - 1
 #: What owns a workload of which only its agent knows.
 FORGOTTEN: Final = "forgotten"
+_AMOUNTS: Final = (
+    "cpus", "memory_bytes", "disk_bytes", "network_bps", "disk_io_bps", "gpus",
+)  # fmt: skip
+_CHANGED: Final = (
+    *_AMOUNTS, "data", "is_made", "version", "attempt", "first_attempt", "fence_epoch", "state",
+    "state_since", "error", "seq",
+)  # fmt: skip
 _GWID: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,19}", re.ASCII)
 _TYPE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
@@ -46,6 +53,7 @@ class Asked:
         number: Of the slot: the first part of the id that the agent knows.
         user_id: The project that it is for.
         data: Arguments of the provisioner of ``type``; no floats.
+        network_bps: Bytes per second, as is ``disk_io_bps``.
     """
 
     owner_kind: str
@@ -57,6 +65,9 @@ class Asked:
     cpus: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    network_bps: int = 0
+    disk_io_bps: int = 0
+    gpus: int = 0
     expires_at: datetime | None = None
     reference: str = ""
     tag: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +113,55 @@ def create_workloads(
         changes = [_change("host_workload_created", row, after=_told(row, agent)) for row in rows]
         record_changes(changes, actor=actor, request_id=request_id)
     return rows
+
+
+def change_workloads(
+    agent_pk: int, asked: Mapping[int, Asked], *, actor: Actor, request_id: str
+) -> int:
+    """Ask an agent for another size of what it has, or is to have; return how many it may change.
+
+    Each stays the same workload: what is there is changed where it is, with what fills it, and
+    stays as it is if the agent cannot.
+
+    Args:
+        agent_pk: Whose they are.
+        asked: Key of the workload -> what is wanted of it now, of the same owner and type.
+
+    Raises:
+        InvalidInput: As for new ones.
+    """
+    for one in asked.values():
+        _check(one)
+    with transaction.atomic():
+        agent = lock_agent(agent_pk)
+        rows = _locked(agent, asked, to_delete=False)
+        now = database_now()
+        before = {row.pk: {**_sizes(row), "state": row.state} for row in rows}
+        for row in rows:
+            one = asked[row.pk]
+            row.data = dict(one.data)
+            for name in _AMOUNTS:
+                setattr(row, name, getattr(one, name))
+            row.is_made |= row.state == WorkloadState.DEPLOYED
+            row.version += 1
+            row.attempt += 1
+            row.first_attempt = row.attempt
+            row.fence_epoch = agent.fence_epoch
+            row.state, row.state_since = WorkloadState.PENDING.value, now
+            row.error, row.seq = "", _next(agent)
+        Workload.objects.bulk_update(rows, _CHANGED)
+        _saved(agent)
+        changes = [
+            _change(
+                "host_workload_changed",
+                row,
+                before=before[row.pk],
+                after={**_sizes(row), "state": row.state, "version": row.version, "seq": row.seq},
+            )
+            for row in rows
+        ]
+        record_changes(changes, actor=actor, request_id=request_id)
+    return len(rows)
 
 
 def delete_workloads(
@@ -204,12 +264,13 @@ def delete_forgotten(
 def retry_workloads(agent_pk: int, pks: Iterable[int], *, actor: Actor, request_id: str) -> int:
     """Ask an agent to try failed and lost workloads again; return how many it may.
 
-    One that was tried ``MOST_ATTEMPTS`` times stays as it is: its owner finds another host.
+    One whose version was tried ``MOST_ATTEMPTS`` times stays as it is: its owner finds another
+    host.
     """
     with transaction.atomic():
         agent = lock_agent(agent_pk)
         found = _locked(agent, pks, state__in=[one.value for one in ENDED])
-        rows = [row for row in found if row.attempt < MOST_ATTEMPTS]
+        rows = [row for row in found if row.tries < MOST_ATTEMPTS]
         now = database_now()
         before = {row.pk: row.state for row in rows}
         for row in rows:
@@ -235,7 +296,7 @@ def retry_workloads(agent_pk: int, pks: Iterable[int], *, actor: Actor, request_
 
 
 def _check(one: Asked) -> None:
-    amounts = (one.number, one.cpus, one.memory_bytes, one.disk_bytes)
+    amounts = (one.number, *(getattr(one, name) for name in _AMOUNTS))
     if not all(0 <= amount <= LARGEST for amount in amounts):
         raise InvalidInput("amounts of a workload must be from 0, of 63 bits", field="resources")
     try:
@@ -259,6 +320,9 @@ def _row(agent: HostAgent, one: Asked) -> Workload:
         cpus=one.cpus,
         memory_bytes=one.memory_bytes,
         disk_bytes=one.disk_bytes,
+        network_bps=one.network_bps,
+        disk_io_bps=one.disk_io_bps,
+        gpus=one.gpus,
         expires_at=one.expires_at,
         reference=one.reference,
         tag=dict(one.tag),
@@ -287,10 +351,16 @@ def _told(row: Workload, agent: HostAgent) -> dict[str, object]:
         "host": agent.host_name,
         "type": row.type,
         "owner": f"{row.owner_kind} {row.owner_id}",
-        "cpus": row.cpus,
-        "memory_bytes": row.memory_bytes,
+        **_sizes(row),
         "seq": row.seq,
     }
+
+
+def _sizes(row: Workload) -> dict[str, object]:
+    """Return what a workload takes of memory and CPUs, and of the rest what is not nothing."""
+    amounts = {name: getattr(row, name) for name in _AMOUNTS}
+    usual = ("cpus", "memory_bytes")
+    return {name: amount for name, amount in amounts.items() if amount or name in usual}
 
 
 def _change(

@@ -118,7 +118,7 @@ def test_a_slot_of_another_size_waits_until_that_is_made() -> None:
     Reservation.objects.filter(pk=slot.pk).update(vcpus=F("vcpus") + 1)
     assert look() == 1
     assert stands(slot) == WAITS
-    tell(identity, Workload.objects.get(to_delete=False))
+    tell(identity, Workload.objects.get(), attempt=2)
     assert look() == 1
     assert stands(slot) == READY
 

@@ -17,9 +17,9 @@ from capacity.models import Reservation
 from commitments.models import Commitment
 from hosts.agents.models import AgentMode, HostAgent, HostLease
 from hosts.agents.workload_models import Workload
-from hosts.models import Host
+from hosts.models import Flavor, Host
 from journal.models import AuditEntry
-from tests.factories import make_commitment, make_host, make_slot
+from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.hosts.agents.agents import enrolled, enrolment, make_token, send_enrolment
 from tests.hosts.agents.agents import signed as signed_report
 from tests.hosts.agents.test_enrolment import code_of
@@ -70,21 +70,15 @@ def test_slots_of_a_host_whose_agent_enforces_become_its_workloads() -> None:
 def test_what_left_a_host_is_removed_there_and_made_where_it_went() -> None:
     identity = enforcing("h1")
     enforcing("h2")
-    gone, moved, grown = slot_on("h1"), slot_on("h1"), slot_on("h1")
+    gone, moved = slot_on("h1"), slot_on("h1")
     follow()
     gone_id = str(gone.pk)
     gone.delete()
     Reservation.objects.filter(pk=moved.pk).update(target_host=Host.objects.get(name="h2"))
-    Reservation.objects.filter(pk=grown.pk).update(vcpus=F("vcpus") + 1)
 
-    assert follow() == Followed(agents=2, created=2, deleted=3)
+    assert follow() == Followed(agents=2, created=1, deleted=2)
 
-    assert asked_of() == [
-        (gone_id, "deleting"),
-        (str(moved.pk), "deleting"),
-        (str(grown.pk), "deleting"),
-        (str(grown.pk), "pending"),
-    ]
+    assert asked_of() == [(gone_id, "deleting"), (str(moved.pk), "deleting")]
     assert asked_of("h2") == [(str(moved.pk), "pending")]
     assert follow() == Followed()
     row = Workload.objects.get(owner_id=gone_id)
@@ -92,6 +86,87 @@ def test_what_left_a_host_is_removed_there_and_made_where_it_went() -> None:
     assert asked_of()[0] == (gone_id, "deleted")
     assert slot_states([moved.pk])[moved.pk].agent.host_name == "h2"
     assert follow() == Followed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_slot_that_changes_its_size_stays_the_same_workload() -> None:
+    identity = enforcing("h1")
+    slot = slot_on("h1", memory_gib=4, vcpus=2)
+    follow()
+    row = Workload.objects.get()
+    tell(identity, row)
+    first = poll(identity)
+    assert first["deployed"] == [row.gwid]
+    # VMs fill half of it, and it grows.
+    half = {"blocked_memory_bytes": 2 << 30, "blocked_vcpus": 1, "vcpus": 3}
+    Reservation.objects.filter(pk=slot.pk).update(**half)
+
+    assert follow() == Followed(agents=1, changed=1)
+
+    page = poll(identity, f"from={first['last_id']}")
+    (told,) = page["reservations"]
+    assert (told["id"], told["attempt"], told["version"]) == (row.gwid, 2, 2)
+    assert told["resources"] == {"cpu": 3, "memory": 4 << 30}
+    assert told["data"] == {"slot": str(slot.uuid), "filled": {"cpu": 2, "memory": 2 << 30}}
+    assert page["deployed"] == [row.gwid]  # whose agent lost its store still has it, smaller
+    assert follow() == Followed()
+    assert code_of(tell(identity, row, state="error")) == (409, "attempt_superseded")
+    assert tell(identity, row, attempt=2).status_code == 201
+    row.refresh_from_db()
+    assert (row.state, row.is_made, row.to_delete) == ("deployed", True, False)
+    entry = AuditEntry.objects.get(action="host_workload_changed")
+    assert entry.before is not None
+    assert entry.after is not None
+    assert (entry.before["cpus"], entry.after["cpus"]) == (2, 3)
+    assert follow() == Followed()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_size_is_tried_three_times_however_often_it_changed_before() -> None:
+    identity = enforcing("h1")
+    slot = slot_on("h1")
+    follow()
+    tell(identity, Workload.objects.get())
+    for attempt in range(2, 6):
+        Reservation.objects.filter(pk=slot.pk).update(vcpus=F("vcpus") + 1)
+        assert follow() == Followed(agents=1, changed=1)
+        tell(identity, Workload.objects.get(), attempt=attempt)
+    Reservation.objects.filter(pk=slot.pk).update(vcpus=F("vcpus") + 1)
+    follow()
+    for attempt in (6, 7, 8):
+        sent = tell(identity, Workload.objects.get(), state="error", error="no", attempt=attempt)
+        assert sent.status_code == 201
+        assert follow() == Followed()
+        Workload.objects.update(state_since=F("state_since") - (attempt - 5) * RETRY_AFTER)
+        assert follow() == (Followed(agents=1, retried=1) if attempt < 8 else Followed())
+    row = Workload.objects.get()
+    assert (row.state, row.is_made, row.tries) == ("failed", True, 3)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.sql("capacity_flavor_needs")
+def test_agents_hear_of_network_disk_io_and_gpus_that_slots_need() -> None:
+    identity = enforcing("h1")
+    make_group(flavors=[("small", 4096, 1), ("large", 8192, 2)])
+    specs = {"quota:vif_outbound_average": "1001", "resources:VGPU": "1"}
+    specs["quota:disk_total_bytes_sec"] = "3"
+    Flavor.objects.filter(name="large").update(extra_specs=specs)
+    slot_on("h1", flavor_name="large", memory_gib=8, vcpus=2)
+    slot_on("h1", flavor_name="large", memory_gib=4, vcpus=1)  # a part of it
+    plain = slot_on("h1")
+
+    assert follow() == Followed(agents=1, created=3)
+
+    whole, part, none = (told["resources"] for told in poll(identity)["reservations"])
+    assert whole == {
+        "cpu": 2, "memory": 8 << 30, "network": 1001000, "disk_io": 3, "gpu": 1,
+    }  # fmt: skip
+    assert part == {"cpu": 1, "memory": 4 << 30, "network": 500500, "disk_io": 2, "gpu": 1}
+    assert set(none) == {"cpu", "memory"}
+    assert plain.pk == int(Workload.objects.latest("pk").owner_id)
+    assert follow() == Followed()
+    Flavor.objects.filter(name="large").update(extra_specs={})
+    assert follow() == Followed(agents=1, changed=2)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,23 @@ def test_a_slice_with_processes_stays_unless_forced(tmp_path: Path) -> None:
     assert bench.read(PARENT_MIN) == str(GIB)
 
 
+def test_a_slice_with_processes_gets_another_size(tmp_path: Path) -> None:
+    bench = slices(tmp_path)
+    one = reservation("42-1", "capacity_slice", resources={"memory": 32 * GIB}, seq=1)
+    bench.shop.store.take_page([one], cursor=1)
+    bench.shop.run()
+    plant(tmp_path, {f"{SLICE}/cgroup.events": "populated 1\nfrozen 0\n"})
+    for attempt, gib, state, there in ((2, 48, "ok", 48), (3, 8, "ok", 8), (4, 900, "error", 8)):
+        facts: dict[str, Any] = {"attempt": attempt, "version": attempt, "seq": attempt}
+        wanted = replace(one, resources={"memory": gib * GIB}, **facts)
+        bench.shop.store.take_page([wanted], cursor=attempt)
+        bench.shop.says()
+        bench.shop.run()
+        assert [said for _, said, _ in bench.shop.says()] == [state]
+        assert bench.read(f"{SLICE}/memory.min") == str(there * GIB)
+        assert bench.read(PARENT_MIN) == str(there * GIB)
+
+
 def test_slices_that_are_capped_have_what_is_left(tmp_path: Path) -> None:
     bench = slices(tmp_path, cap_slices=("user.slice",))
     high = f"{CGROUPS}/user.slice/memory.high"
@@ -238,6 +256,43 @@ def test_pages_in_use_are_not_given_back(tmp_path: Path) -> None:
     plant(tmp_path, {f"{HUGE}/free_hugepages": "40"})
     assert bench.drop("1-1") == []
     assert bench.read(f"{HUGE}/nr_hugepages") == "110"
+
+
+def test_a_pool_grows_and_shrinks_under_vms_that_fill_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = pages(tmp_path)
+    one = reservation("1-1", "hugepages", data=data(page_size="2MiB", count=100), seq=1)
+
+    def want(count: int, attempt: int) -> str:
+        facts: dict[str, Any] = {"attempt": attempt, "version": attempt, "seq": attempt}
+        wanted = replace(one, data=data(page_size="2MiB", count=count), **facts)
+        bench.shop.store.take_page([wanted], cursor=attempt)
+        bench.shop.run()
+        ((_, state, _),) = bench.shop.says()
+        return state
+
+    def pool() -> str | None:
+        return bench.read(f"{HUGE}/nr_hugepages")
+
+    assert (want(100, 1), pool()) == ("ok", "110")
+    plant(tmp_path, {f"{HUGE}/free_hugepages": "0"})  # all are in use
+    assert (want(120, 2), pool()) == ("ok", "130")
+    real = Path.write_text
+    monkeypatch.setattr(
+        Path,
+        "write_text",
+        lambda path, text, **more: real(
+            path, str(min(int(text), 140)) if path.name == "nr_hugepages" else text, **more
+        ),
+    )
+    assert (want(200, 3), pool()) == ("error", "130")
+    bench.make("2-1", data(page_size="2MiB", count=10))
+    assert pool() == "140"  # beside what is there, not what failed
+    assert (want(90, 4), pool()) == ("ok", "110")
+    plant(tmp_path, {f"{HUGE}/free_hugepages": "110"})
+    bench.drop("1-1")
+    assert pool() == "20"
 
 
 def test_after_a_boot_the_pool_is_counted_anew(tmp_path: Path) -> None:

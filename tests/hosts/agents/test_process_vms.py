@@ -13,17 +13,22 @@ from typing import Any
 
 import pytest
 
+from capacity.agents.following import follow_slots
+from capacity.models import Reservation
 from config.launcher.places import this_checkout
 from failover.choices import EventReason, RunOutcome
 from failover.models import FailoverEvent, FailoverZone
 from hosts.agents import observed_views
-from hosts.agents.models import HostAgent
+from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.observed import change_instances
+from hosts.agents.workload_models import Workload
 from hosts.models import Host as HostRow
 from hosts.models import Instance
+from tests.factories import make_commitment, make_slot
 from tests.failover.zones import cover, hosts, require, run, vm
 from tests.hosts.agents.agents import make_token
 from tests.hosts.agents.test_process import Host, until, wait_until
+from tests.hosts.agents.workloads import ANN, state_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -170,3 +175,37 @@ def test_a_list_that_became_empty_is_not_believed_while_the_cloud_has_vms(host: 
     assert next(until_said)
 
     assert set(told() or ()) == {TEST}
+
+
+def test_a_slot_that_vms_fill_is_made_and_changes_its_size_where_it_is(host: Host) -> None:
+    """On a host whose every CPU is taken: by VMs that are in the slot, as its agent is told."""
+    host.environment |= {
+        "HEADROOM_AGENT__CAPACITY__CPU": "4",
+        "HEADROOM_AGENT__POLL__MIN_INTERVAL": "1",
+    }
+    HostAgent.objects.update(mode=AgentMode.ENFORCE)
+    running = host.start("run")
+    wait_until("up")
+    tell(running, f"define second {SECOND}")
+    tell(running, f"define third {THIRD}")
+    until_told(TEST, SECOND, THIRD)
+    slot = make_slot(make_commitment(), HostRow.objects.get(name="h1"), memory_gib=1, vcpus=4)
+    slots = Reservation.objects.filter(pk=slot.pk)
+    slots.update(blocked_vcpus=0, blocked_memory_bytes=0)
+
+    def made(vcpus: int) -> Workload:
+        slots.update(vcpus=vcpus)
+        follow_slots(actor=ANN, request_id="r")
+        row = Workload.objects.get(to_delete=False)
+        assert row.cpus == vcpus
+        until(lambda: state_of(row) in {"deployed", "failed"}, "its agent never answers")
+        row.refresh_from_db()
+        return row
+
+    first = made(4)
+    assert (first.state, first.error) == ("deployed", "")
+    for vcpus, state in ((3, "deployed"), (4, "deployed"), (5, "failed"), (2, "deployed")):
+        row = made(vcpus)
+        assert (row.pk, row.gwid, row.state) == (first.pk, first.gwid, state), row.error
+        assert row.is_made
+    assert not Workload.objects.filter(to_delete=True).exists()

@@ -82,11 +82,18 @@ class Maker:
         runs_as = self.runs_as(reservation, row)
         if not store.begin(reservation, runs_as=runs_as):
             return
+        former = None if row is None else row.former
         try:
-            data = self._make(reservation, runs_as, cancelled, is_made=row is not None and row.made)
+            data = self._make(
+                reservation,
+                runs_as,
+                cancelled,
+                is_made=row is not None and row.made,
+                former=former,
+            )
         except ProvisionError as error:
             failed = self._result(reservation, ResultState.ERROR, f"{error.code}: {error}")
-            self._finish(reservation, failed)
+            self._finish(reservation, failed, keeps_former=former is not None)
             raise
         self._finish(reservation, self._result(reservation, ResultState.OK, "", data))
 
@@ -127,6 +134,8 @@ class Maker:
         self._options.store.begin_removal(row.reservation.id)
         context = self.context(self.runs_as(row.reservation, row), row.reservation, cancelled)
         try:
+            if row.former is not None:
+                provisioner.decommission(context, row.former)
             provisioner.decommission(context, row.reservation)
         except Exception as error:
             raise _as_failure(error) from error
@@ -172,8 +181,8 @@ class Maker:
             is_there = row.made or row.state not in (State.QUEUED, State.FAILED)
             is_own = row.reservation.id == reservation.id or row.runs_as == runs_as
             if is_there and not is_own:
-                others.append(row.reservation)
-                for name, amount in row.reservation.resources.items():
+                others.append(row.there)
+                for name, amount in row.there.resources.items():
                     taken[name] = taken.get(name, 0) + amount
         return HostContext(
             manager=self._options.manager,
@@ -211,11 +220,16 @@ class Maker:
         cancelled: threading.Event,
         *,
         is_made: bool,
+        former: Reservation | None,
     ) -> bytes:
         """Call the provisioner and return the data of the result.
 
+        Args:
+            former: What is on the host and stays there if the change of it fails.
+
         Raises:
-            ProvisionError: It cannot be made, or failed and was removed again.
+            ProvisionError: It cannot be made, or failed and was removed again; what was there
+                before a change is as it was.
         """
         provisioner = self._checked(reservation)
         context = self.context(runs_as, reservation, cancelled, is_made=is_made)
@@ -225,9 +239,13 @@ class Maker:
             self._check_in_time(cancelled)
         except Exception as error:
             failure = _as_failure(error)
-            left = self._compensate(provisioner, context, reservation)
-            text = f"{failure}; what it left cannot be removed: {left}" if left else str(failure)
-            raise ProvisionError(failure.code, text) from error
+            if former is None:
+                left = self._compensate(provisioner, context, reservation)
+                more = f"; what it left cannot be removed: {left}" if left else ""
+            else:
+                left = self._restore(provisioner, context, former)
+                more = f"; what was before is not as it was: {left}" if left else ""
+            raise ProvisionError(failure.code, f"{failure}{more}") from error
         return data
 
     def _check_in_time(self, cancelled: threading.Event) -> None:
@@ -276,6 +294,16 @@ class Maker:
             return str(_as_failure(error))
         return ""
 
+    def _restore(self, provisioner: Provisioner, context: HostContext, former: Reservation) -> str:
+        """Make again what a change that failed was to replace; return why that is impossible."""
+        calm = replace(context, cancelled=threading.Event())
+        try:
+            provisioner.provision(calm, former)
+        except Exception as error:
+            log.exception("%s: what was before cannot be restored", former.id)
+            return str(_as_failure(error))
+        return ""
+
     def _migrate(self, old: Row, reservation: Reservation) -> None:
         """Take over what another reservation made.
 
@@ -296,9 +324,12 @@ class Maker:
         self._kept.put(_NAME_OF + reservation.id, old.runs_as)
         self._options.store.migrate(former.id, replace(reservation, result=result), (message,))
 
-    def _finish(self, reservation: Reservation, result: Result) -> None:
+    def _finish(
+        self, reservation: Reservation, result: Result, *, keeps_former: bool = False
+    ) -> None:
         message = self._told(reservation, result, kind="result")
-        self._options.store.finish(replace(reservation, result=result), (message,))
+        finished = replace(reservation, result=result)
+        self._options.store.finish(finished, (message,), keeps_former=keeps_former)
 
     def _result(
         self, reservation: Reservation, state: ResultState, message: str, data: bytes = b"null"

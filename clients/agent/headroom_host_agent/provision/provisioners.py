@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from headroom_host_agent.plugins import entry_points_of
-from headroom_host_agent.provision.stored import Artifact
+from headroom_host_agent.provision.stored import FILLED, Artifact
 from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import Reservation
 from headroom_host_agent.resources.admission import AllocationRequest, is_unlimited
 from headroom_host_agent.resources.facts import ResourceError, ResourceType
+from headroom_host_agent.resources.gpu.status import GpuStatus
 from headroom_host_agent.resources.manager import Manager
 from headroom_host_agent.resources.status import ResourceStatus
 
@@ -148,19 +150,22 @@ class Accounting:
     def check(self, context: HostContext, reservation: Reservation) -> None:
         """Admit it beside what VMs and what other reservations take.
 
-        VMs fill reservations, so the two are not added up. One that was admitted before is not
-        held against the VMs that may fill it.
+        VMs fill reservations, so the two are not added up: what of it VMs had filled when it was
+        asked for counts with them alone, and one that was admitted before is not held against the
+        VMs that may fill it, whatever size it gets.
 
         Raises:
             ProvisionError: The host has not what it takes, or does not know a resource.
         """
         manager = context.manager
         try:
-            request = request_of(reservation.resources)
+            request = request_of(_unfilled(reservation))
             if not context.is_made:
                 manager.reserve_allocation(context.identity, request)
             for name, asked in reservation.resources.items():
-                if name != ResourceType.GPU:
+                if name == ResourceType.GPU:
+                    _check_gpus_beside(manager.get_gpu_status(), asked, context.taken)
+                else:
                     _check_beside(manager.get_status(ResourceType(name)), asked, context.taken)
         except ResourceError as error:
             raise ProvisionError(error.code, str(error)) from None
@@ -190,6 +195,29 @@ class Accounting:
 
     def remove(self, artifact: Artifact) -> None:
         """Do nothing."""
+
+
+def _unfilled(reservation: Reservation) -> dict[str, int]:
+    """Return what of a reservation no VM had filled when it was asked for."""
+    data = json.loads(reservation.data or b"null")
+    told = data.get(FILLED) if isinstance(data, dict) else None
+    filled = {
+        name: amount
+        for name, amount in (told.items() if isinstance(told, dict) else ())
+        if isinstance(amount, int) and amount > 0
+    }
+    return {
+        name: max(0, asked - filled.get(name, 0)) for name, asked in reservation.resources.items()
+    }
+
+
+def _check_gpus_beside(status: GpuStatus | None, asked: int, taken: Mapping[str, int]) -> None:
+    limit = 0 if status is None else status.total_slots
+    reserved = taken.get(ResourceType.GPU.value, 0)
+    if asked and reserved + asked > limit:
+        raise ProvisionError(
+            "insufficient_capacity", f"gpu: requested {asked}, reserved {reserved}, limit {limit}"
+        )
 
 
 def _check_beside(status: ResourceStatus, asked: int, taken: Mapping[str, int]) -> None:

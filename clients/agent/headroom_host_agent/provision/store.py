@@ -29,6 +29,7 @@ from headroom_host_agent.provision.stored import (
     Statser,
     StoreError,
     UnknownReservationError,
+    former_text,
     row_of,
 )
 from headroom_host_agent.provision.wire import (
@@ -190,8 +191,9 @@ class SqliteStore:
     ) -> bool:
         """Keep a page and the number behind it.
 
-        A reservation that asks for the same keeps its state and result; an older number or
-        attempt than the stored one changes nothing. One that is new and asks for what the server
+        A reservation that asks for the same keeps its state and result; one that is made and asks
+        for something else now keeps what it made until that is; an older number or attempt than
+        the stored one changes nothing. One that is new and asks for what the server
         forgot elsewhere takes that over, once all was compared.
 
         Args:
@@ -291,23 +293,39 @@ class SqliteStore:
                 "UPDATE reservation SET state = ? WHERE id = ?", (State.DELETING.value, identity)
             )
 
-    def finish(self, reservation: Reservation, messages: Iterable[Message]) -> None:
+    def finish(
+        self,
+        reservation: Reservation,
+        messages: Iterable[Message],
+        *,
+        keeps_former: bool = False,
+    ) -> None:
         """Keep the result that a reservation has, and what to tell of it.
 
         When a page brought a change meanwhile, the change stays: with the result if the same is
-        asked for, else still to be handled.
+        asked for, else still to be handled, in place of what was made now.
+
+        Args:
+            keeps_former: Whether what was on the host before a change is there still.
         """
         is_ok = reservation.result.state == ResultState.OK
         state = State.DEPLOYED if is_ok else State.FAILED
         with self._write() as sql:
             row = self._row(sql, reservation.id)
             self._post(sql, messages)
+            if not keeps_former:
+                _drop_former(sql, reservation.id)
             if row is not None and row.reservation.seq > reservation.seq:
                 if row.state == State.QUEUED:
+                    if is_ok:
+                        _set_former(sql, reservation)
+                    begun = MADE if is_ok or keeps_former else True
+                    sql.execute(_BEGUN, (begun, reservation.id))
                     return
                 reservation = replace(row.reservation, result=reservation.result)
             runs_as = row.runs_as if row is not None else ""
-            self._put(sql, reservation, state, runs_as=runs_as, begun=True)
+            begun = MADE if keeps_former else True
+            self._put(sql, reservation, state, runs_as=runs_as, begun=begun)
 
     def migrate(self, old: str, reservation: Reservation, messages: Iterable[Message]) -> None:
         """Put a reservation in the place of another, whose artefacts it takes over.
@@ -327,6 +345,7 @@ class SqliteStore:
         with self._write() as sql:
             sql.execute("DELETE FROM reservation WHERE id = ?", (identity,))
             sql.execute("DELETE FROM artifact WHERE reservation = ?", (identity,))
+            _drop_former(sql, identity)
             self._post(sql, messages)
 
     def boot(self, boot_id: str, *, persistent: Collection[str]) -> bool:
@@ -348,6 +367,7 @@ class SqliteStore:
                     "UPDATE reservation SET state = ?, begun = min(begun, 1) WHERE id = ?",
                     (state.value, row.reservation.id),
                 )
+                _drop_former(sql, row.reservation.id)
             return True
 
     def intend(self, artifact: Artifact) -> None:
@@ -460,10 +480,12 @@ class SqliteStore:
         numbers = (reservation.attempt, reservation.seq)
         if not row.is_forgotten and numbers < (known.attempt, known.seq):
             return
-        is_same = row.digest == digest_of(reservation)
-        is_same &= row.is_forgotten or reservation.attempt == known.attempt
+        is_alike = row.digest == digest_of(reservation)
+        is_same = is_alike and (row.is_forgotten or reservation.attempt == known.attempt)
         state = row.state if is_same or reservation.to_delete else State.QUEUED
         is_there = row.made or (state == State.QUEUED and row.state == State.DEPLOYED)
+        if is_there and not is_alike and row.former is None and state == State.QUEUED:
+            _set_former(sql, known)
         self._put(
             sql,
             replace(reservation, result=known.result if state == row.state else Result()),
@@ -497,6 +519,7 @@ class SqliteStore:
         """Put a reservation in the place of another, with its state and artefacts."""
         former = row.reservation.id
         sql.execute("DELETE FROM reservation WHERE id = ?", (former,))
+        _drop_former(sql, former)
         self._put(sql, reservation, row.state, runs_as=row.runs_as, begun=row.begun)
         sql.execute(
             "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, former)
@@ -542,11 +565,14 @@ class SqliteStore:
         return None if found is None else row_of(found)
 
 
+_FORMER = "former "  # in the table of names, with the id: what is on the host until a change is
 _SELECT = (
-    "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as, begun FROM reservation"
+    "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as, begun,"
+    " (SELECT value FROM meta WHERE name = 'former ' || reservation.id) FROM reservation"
 )
 
 
+_BEGUN = "UPDATE reservation SET begun = max(begun, ?) WHERE id = ?"
 _NEXT = """
 SELECT number, key, body, tries FROM outbox AS this WHERE NOT EXISTS (
     SELECT 1 FROM outbox AS other WHERE other.number < this.number
@@ -566,6 +592,15 @@ def _meta(sql: sqlite3.Connection, name: str) -> str | None:
 
 def _set_meta(sql: sqlite3.Connection, name: str, value: str) -> None:
     sql.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+def _set_former(sql: sqlite3.Connection, reservation: Reservation) -> None:
+    """Keep what is on the host of a reservation while something else is asked for."""
+    _set_meta(sql, _FORMER + reservation.id, former_text(reservation))
+
+
+def _drop_former(sql: sqlite3.Connection, identity: str) -> None:
+    sql.execute("DELETE FROM meta WHERE name = ?", (_FORMER + identity,))
 
 
 def _resyncs(sql: sqlite3.Connection) -> int:

@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from headroom_host_agent.provision.wire import Reservation, reservation_from_json
+from headroom_host_agent.provision.wire import (
+    Reservation,
+    reservation_from_json,
+    reservation_to_json,
+)
 
 FORGOTTEN = -1  # number of a reservation whose number is of another history than the server's
 MADE = 2  # in the column ``begun``
+#: What data say that VMs had filled of a reservation: by the names of resources.
+FILLED = "filled"
+#: Types whose artefacts are all the same, whoever had them; of others nothing is known.
+WITHOUT_DATA = frozenset({"accounting", "capacity_slice", "hugepages", "noop", "vgpu"})
 
 
 class StoreError(Exception):
@@ -41,6 +49,7 @@ class Row:
         begun: Whether something of it may be on the host, also when it waits for a change.
         made: Whether it is on the host, though its job is still to come: as another attempt, or
             because a store before this one is lost.
+        former: What is on the host as long as what is asked for instead is not; None otherwise.
     """
 
     reservation: Reservation
@@ -49,6 +58,12 @@ class Row:
     runs_as: str
     begun: bool
     made: bool = False
+    former: Reservation | None = None
+
+    @property
+    def there(self) -> Reservation:
+        """What is on the host of it, or is to be."""
+        return self.reservation if self.former is None else self.former
 
     @property
     def is_forgotten(self) -> bool:
@@ -61,12 +76,28 @@ class Row:
         return self.reservation.id.partition("-")[0]
 
     def may_serve(self, other: Reservation) -> bool:
-        """Return whether what it made is what another reservation asks for."""
+        """Return whether what it made is what another reservation asks for.
+
+        What may hold somebody's data serves its own slot alone, however alike others are.
+        """
         ours = self.reservation
-        return not (ours.to_delete or other.to_delete) and (
-            (ours.node_id, ours.user_id, ours.type, ours.data, dict(ours.resources))
-            == (other.node_id, other.user_id, other.type, other.data, dict(other.resources))
-        )
+        if ours.type not in WITHOUT_DATA and self.slot != other.id.partition("-")[0]:
+            return False
+        return not (ours.to_delete or other.to_delete) and _asked(ours) == _asked(other)
+
+
+def _asked(reservation: Reservation) -> tuple[object, ...]:
+    """Return what is asked for; what VMs had filled of it when it was asked for is no part."""
+    data = json.loads(reservation.data or b"null")
+    if isinstance(data, dict):
+        data.pop(FILLED, None)
+    return (
+        reservation.node_id,
+        reservation.user_id,
+        reservation.type,
+        data,
+        dict(reservation.resources),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +131,22 @@ class Statser(Protocol):
         """Count one."""
 
 
-def row_of(found: tuple[int, int, int, str, str, bytes, str, str, int]) -> Row:
-    """Return a reservation of the columns of its table."""
-    seq, attempt, epoch, digest, resources, body, state, runs_as, begun = found
+def former_text(reservation: Reservation) -> str:
+    """Return a reservation as it is kept while another takes its place."""
+    body = reservation_to_json(reservation).decode()
+    return json.dumps({"resources": dict(reservation.resources), "body": body}, sort_keys=True)
+
+
+def _former_of(text: str | None) -> Reservation | None:
+    if text is None:
+        return None
+    kept = json.loads(text)
+    return replace(reservation_from_json(kept["body"].encode()), resources=kept["resources"])
+
+
+def row_of(found: tuple[int, int, int, str, str, bytes, str, str, int, str | None]) -> Row:
+    """Return a reservation of the columns of its table, with what is kept of what was before it."""
+    seq, attempt, epoch, digest, resources, body, state, runs_as, begun, former = found
     reservation = replace(
         reservation_from_json(body),
         seq=seq,
@@ -117,4 +161,5 @@ def row_of(found: tuple[int, int, int, str, str, bytes, str, str, int]) -> Row:
         runs_as=runs_as,
         begun=bool(begun),
         made=begun == MADE,
+        former=_former_of(former) if begun == MADE else None,
     )
