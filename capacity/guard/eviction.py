@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from scheduling.resources import ZERO, ResourceVector
+from capacity.guard.amounts import NOTHING, Amounts
 
 _SEARCH_LIMIT = 50_000
 """Steps of the exact search; beyond, the best set found so far is taken."""
@@ -26,8 +26,8 @@ class EvictableSlot:
     """
 
     slot_id: int
-    slot: ResourceVector
-    blocked: ResourceVector
+    slot: Amounts
+    blocked: Amounts
     has_vms: bool = False
 
     @property
@@ -47,21 +47,21 @@ class EvictionPlan:
     """
 
     slot_ids: tuple[int, ...]
-    freed: ResourceVector
-    remaining: ResourceVector
+    freed: Amounts
+    remaining: Amounts
 
     @property
     def clears(self) -> bool:
         """Whether the host lacks nothing after that."""
-        return self.remaining == ZERO
+        return self.remaining == NOTHING
 
 
-def excess_resources(free: ResourceVector) -> ResourceVector:
+def excess_resources(free: Amounts) -> Amounts:
     """Return what a host lacks: per resource the free room where it is negative, as positive."""
-    return (ZERO - free).clamped()
+    return (NOTHING - free).clamped()
 
 
-def plan_eviction(slots: Iterable[EvictableSlot], excess: ResourceVector) -> EvictionPlan:
+def plan_eviction(slots: Iterable[EvictableSlot], excess: Amounts) -> EvictionPlan:
     """Return the set of slots that clears everything a host lacks at once.
 
     Slots with VMs go only where those without cannot give enough; of both, the set with the least
@@ -71,12 +71,12 @@ def plan_eviction(slots: Iterable[EvictableSlot], excess: ResourceVector) -> Evi
 
     Args:
         slots: Candidates on the host.
-        excess: What the host lacks, in bytes and vCPUs, not negative.
+        excess: What the host lacks, not negative.
 
     Source: spec commitments, 11 (product rule).
     """
     candidates = sorted(slots, key=lambda slot: slot.slot_id)
-    goal = _minimum(excess, _freed(candidates))
+    goal = excess.smaller(_freed(candidates))
     empty = [slot for slot in candidates if not slot.has_vms]
     used = [slot for slot in candidates if slot.has_vms]
     chosen = list(least_cover(used, (goal - _freed(empty)).clamped()))
@@ -89,7 +89,7 @@ def plan_eviction(slots: Iterable[EvictableSlot], excess: ResourceVector) -> Evi
     )
 
 
-def least_cover(slots: Sequence[EvictableSlot], goal: ResourceVector) -> tuple[EvictableSlot, ...]:
+def least_cover(slots: Sequence[EvictableSlot], goal: Amounts) -> tuple[EvictableSlot, ...]:
     """Return slots that give back at least the goal with the least memory.
 
     Among equals the least used memory decides, then the fewest slots. Exact as long as the search
@@ -99,9 +99,9 @@ def least_cover(slots: Sequence[EvictableSlot], goal: ResourceVector) -> tuple[E
         slots: Candidates; together they must reach the goal.
         goal: What they must give back.
     """
-    if goal == ZERO:
+    if goal == NOTHING:
         return ()
-    helpful = [slot for slot in slots if _minimum(slot.blocked, goal) != ZERO]
+    helpful = [slot for slot in slots if slot.blocked.smaller(goal) != NOTHING]
     kinds = _kinds_of(helpful)
     greedy = _without_surplus(_greedy_cover(helpful, goal), goal)
     if len(kinds) > _CLASS_LIMIT:
@@ -130,15 +130,15 @@ class _Kind:
 
     members: tuple[EvictableSlot, ...]
     cost: Cost
-    blocked: ResourceVector
+    blocked: Amounts
 
 
 def _kinds_of(slots: Sequence[EvictableSlot]) -> list[_Kind]:
     """Return kinds of slots, those first that give most for their memory."""
 
     def kind_key(slot: EvictableSlot) -> tuple[int, ...]:
-        size, blocked = slot.slot, slot.blocked
-        return (-blocked.memory_bytes, -blocked.vcpus, size.memory_bytes, size.vcpus)
+        given = (-amount for amount in slot.blocked.each())
+        return (*given, slot.slot.memory_bytes, slot.slot.vcpus)
 
     ordered = sorted(slots, key=lambda slot: (kind_key(slot), slot.slot_id))
     kinds = []
@@ -151,7 +151,7 @@ def _kinds_of(slots: Sequence[EvictableSlot]) -> list[_Kind]:
 class _Search:
     """Depth-first search over how many slots of each kind go, cut by lower bounds."""
 
-    def __init__(self, kinds: Sequence[_Kind], goal: ResourceVector, known: Cost) -> None:
+    def __init__(self, kinds: Sequence[_Kind], goal: Amounts, known: Cost) -> None:
         self._kinds = kinds
         self._goal = goal
         self._best_cost = known
@@ -162,76 +162,70 @@ class _Search:
 
     def best_counts(self) -> tuple[int, ...] | None:
         """Return how many of each kind go; None if nothing beats what was known."""
-        self._descend(0, self._goal, (0, 0, 0), ())
+        self._descend(0, self._goal.each(), (0, 0, 0), ())
         if self._best is None:
             return None
         return self._best + (0,) * (len(self._kinds) - len(self._best))
 
-    def _descend(
-        self, index: int, lacking: ResourceVector, cost: Cost, counts: tuple[int, ...]
-    ) -> None:
+    def _descend(self, index: int, lacking: _Each, cost: Cost, counts: tuple[int, ...]) -> None:
         self._steps_left -= 1
-        if lacking == ZERO:
+        if not any(lacking):
             if cost < self._best_cost:
                 self._best_cost, self._best = cost, counts
             return
         if self._steps_left <= 0 or self._is_hopeless(index, lacking, cost):
             return
         kind = self._kinds[index]
+        gives = kind.blocked.each()
         for count in _counts_to_try(kind, lacking):
             spent = _added(cost, kind.cost, count)
             if spent >= self._best_cost:
                 continue
-            left = ResourceVector(
-                memory_bytes=max(0, lacking.memory_bytes - count * kind.blocked.memory_bytes),
-                vcpus=max(0, lacking.vcpus - count * kind.blocked.vcpus),
+            left = tuple(
+                max(0, want - count * give) for want, give in zip(lacking, gives, strict=True)
             )
             self._descend(index + 1, left, spent, (*counts, count))
 
-    def _is_hopeless(self, index: int, lacking: ResourceVector, cost: Cost) -> bool:
+    def _is_hopeless(self, index: int, lacking: _Each, cost: Cost) -> bool:
         """Whether the kinds from here on cannot reach the goal, or only at a higher price."""
-        if not lacking.fits_into(self._reach[index]):
+        reach = self._reach[index].each()
+        if any(want > most for want, most in zip(lacking, reach, strict=True)):
             return True
-        memory_price, vcpu_price = self._price[index]
-        least = max(_priced(lacking.memory_bytes, memory_price), _priced(lacking.vcpus, vcpu_price))
+        least = max(map(_priced, lacking, self._price[index]))
         return cost[0] + least > self._best_cost[0]
 
 
-def _counts_to_try(kind: _Kind, lacking: ResourceVector) -> Iterator[int]:
+def _counts_to_try(kind: _Kind, lacking: _Each) -> Iterator[int]:
     """Yield how many of a kind may go, most first: never more than clear what it can clear."""
     useful = 0
-    for want, give in (
-        (lacking.memory_bytes, kind.blocked.memory_bytes),
-        (lacking.vcpus, kind.blocked.vcpus),
-    ):
+    for want, give in zip(lacking, kind.blocked.each(), strict=True):
         if want and give:
             useful = max(useful, -(-want // give))
     yield from range(min(useful, len(kind.members)), -1, -1)
 
 
-def _reach_from(kinds: Sequence[_Kind]) -> list[ResourceVector]:
+def _reach_from(kinds: Sequence[_Kind]) -> list[Amounts]:
     """Return for each position what all kinds from there on give back together."""
-    reach = [ZERO]
+    reach = [NOTHING]
     for kind in reversed(kinds):
         reach.append(reach[-1] + _freed(kind.members))
     return reach[::-1]
 
 
+_Each = tuple[int, ...]
+"""Amounts of all resources, in one order."""
+
 _Price = tuple[int, int]
 """Memory that must go, for a resource given back: a fraction. (1, 0) is no price at all."""
 
 
-def _prices_from(kinds: Sequence[_Kind]) -> list[tuple[_Price, _Price]]:
-    """Return for each position the lowest price of memory and of vCPUs from there on."""
-    prices: list[tuple[_Price, _Price]] = [((1, 0), (1, 0))]
+def _prices_from(kinds: Sequence[_Kind]) -> list[tuple[_Price, ...]]:
+    """Return for each position the lowest price of each resource from there on."""
+    none: _Price = (1, 0)
+    prices: list[tuple[_Price, ...]] = [(none,) * len(NOTHING.each())]
     for kind in reversed(kinds):
-        memory_price, vcpu_price = prices[-1]
-        prices.append(
-            (
-                _cheaper(memory_price, (kind.cost[0], kind.blocked.memory_bytes)),
-                _cheaper(vcpu_price, (kind.cost[0], kind.blocked.vcpus)),
-            )
-        )
+        here = ((kind.cost[0], give) for give in kind.blocked.each())
+        prices.append(tuple(map(_cheaper, prices[-1], here)))
     return prices[::-1]
 
 
@@ -249,20 +243,20 @@ def _priced(lacking: int, price: _Price) -> int:
     return -(-lacking * cost // gain) if gain else 0
 
 
-def _greedy_cover(slots: Sequence[EvictableSlot], goal: ResourceVector) -> list[EvictableSlot]:
+def _greedy_cover(slots: Sequence[EvictableSlot], goal: Amounts) -> list[EvictableSlot]:
     """Return slots that reach the goal, smallest first."""
     chosen: list[EvictableSlot] = []
     lacking = goal
     for slot in sorted(slots, key=lambda slot: (*_cost([slot]), slot.slot_id)):
-        if lacking == ZERO:
+        if lacking == NOTHING:
             break
-        if _minimum(slot.blocked, lacking) != ZERO:
+        if slot.blocked.smaller(lacking) != NOTHING:
             chosen.append(slot)
             lacking = (lacking - slot.blocked).clamped()
     return chosen
 
 
-def _without_surplus(chosen: Sequence[EvictableSlot], goal: ResourceVector) -> list[EvictableSlot]:
+def _without_surplus(chosen: Sequence[EvictableSlot], goal: Amounts) -> list[EvictableSlot]:
     """Drop slots, largest first, that the others can do without."""
     kept = list(chosen)
     freed = _freed(kept)
@@ -284,9 +278,5 @@ def _added(cost: Cost, one: Cost, count: int) -> Cost:
     return (cost[0] + count * one[0], cost[1] + count * one[1], cost[2] + count * one[2])
 
 
-def _freed(slots: Iterable[EvictableSlot]) -> ResourceVector:
-    return sum((slot.blocked for slot in slots), ZERO)
-
-
-def _minimum(left: ResourceVector, right: ResourceVector) -> ResourceVector:
-    return left - (left - right).clamped()
+def _freed(slots: Iterable[EvictableSlot]) -> Amounts:
+    return sum((slot.blocked for slot in slots), NOTHING)

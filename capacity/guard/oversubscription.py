@@ -1,8 +1,9 @@
 """The guard over hosts that promise more than they have (spec commitments, 11).
 
-A host that lacks memory or vCPUs for longer than the grace period loses slots of commitments: one
-set that clears it, moved to other hosts where there is room, else evicted for repair to place
-again. When it was first seen and last looked at stands on its room, so a restart forgets nothing.
+A host that lacks memory, vCPUs, network, disk I/O or GPUs for longer than the grace period loses
+slots of commitments: one set that clears it, moved to other hosts where there is room, else evicted
+for repair to place again. When it was first seen and last looked at stands on its room, so a
+restart forgets nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
+from capacity.guard.amounts import NOTHING, Amounts
 from capacity.guard.eviction import plan_eviction
 from capacity.guard.slot_eviction import (
     Departures,
@@ -41,7 +43,6 @@ from journal.actors import Actor
 from journal.clock import TOLERANCE, database_now, is_ahead, trusted
 from journal.errors import Busy, NotReady
 from journal.statements import fetch_rows
-from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
 
@@ -192,7 +193,7 @@ def _guarded(host_id: int, run: _Run) -> _Done:
     if _is_too_soon(room, run) or not _is_ready(room.host.name):
         return _Done(outcome=HostOutcome.SKIPPED)
     excess = excess_of(room)
-    if excess == ZERO:
+    if excess == NOTHING:
         note_oversubscribed(room.pk, now=run.now, since=None)
         return _Done(outcome=HostOutcome.RESOLVED)
     since = trusted(room.oversubscribed_since, run.now)
@@ -201,18 +202,18 @@ def _guarded(host_id: int, run: _Run) -> _Done:
         return _Done(outcome=HostOutcome.GRACE)
     if not run.policy.evict:
         note_oversubscribed(room.pk, now=run.now, since=run.now)
-        log.warning("host_over_subscribed", host=room.host.name, excess=_amounts(excess))
+        log.warning("host_over_subscribed", host=room.host.name, excess=excess.named())
         return _Done(outcome=HostOutcome.REPORTED)
     return _relieve(room, excess, run)
 
 
-def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
+def _relieve(room: HostCapacity, excess: Amounts, run: _Run) -> _Done:
     host = room.host
     slots = evictable_slots(host)
     plan = plan_eviction(slots, excess)
     if not plan.slot_ids:
         note_oversubscribed(room.pk, now=run.now, since=run.now)
-        log.error("host_needs_manual_intervention", host=host.name, excess=_amounts(excess))
+        log.error("host_needs_manual_intervention", host=host.name, excess=excess.named())
         return _Done(outcome=HostOutcome.STUCK)
     leaving = set(plan.slot_ids)
     departures = Departures(
@@ -229,7 +230,7 @@ def _relieve(room: HostCapacity, excess: ResourceVector, run: _Run) -> _Done:
         host=host.name,
         moved=len(departures.moves),
         evicted=len(departures.evicted_ids),
-        excess=_amounts(excess),
+        excess=excess.named(),
     )
     return _Done(
         outcome=HostOutcome.CLEARED if plan.clears else HostOutcome.RELIEVED,
@@ -250,10 +251,6 @@ def _is_ready(host_name: str) -> bool:
     table = current_host_table()
     row = table.row_of.get(host_name)
     return row is not None and bool(table.state_ok[row])
-
-
-def _amounts(excess: ResourceVector) -> dict[str, int]:
-    return {"memory_bytes": excess.memory_bytes, "vcpus": excess.vcpus}
 
 
 def _count(done: _Done) -> None:

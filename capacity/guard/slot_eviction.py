@@ -8,11 +8,12 @@ from datetime import datetime
 
 from django.db.models import Exists, OuterRef, Q
 
+from capacity.guard.amounts import NOTHING, Amounts
 from capacity.guard.eviction import EvictableSlot, EvictionPlan, excess_resources
 from capacity.hooks import ReleasedReservation, hooks
 from capacity.ledger.apply import leave_slots, move_slots, write_slots
 from capacity.ledger.claims import blocked_twice_on
-from capacity.ledger.leaving import leaving_room
+from capacity.ledger.leaving import leaving_others, leaving_room
 from capacity.ledger.plan import Move, Standing
 from capacity.ledger.rooms import lock_reservations
 from capacity.models import (
@@ -23,12 +24,14 @@ from capacity.models import (
     ReservationKind,
 )
 from capacity.nova.slot_requests import places_elsewhere
-from core.text import count_text, memory_text
+from core.text import count_text, memory_text, plural
+from hosts.agents.resource_models import HostResource, ResourceSource
 from hosts.models import Host
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change, record_changes
 from scheduling.decision import Decision
+from scheduling.needs import OTHER_RESOURCES, Needs
 from scheduling.resources import ZERO, ResourceVector
 
 TOPIC = "reservations"
@@ -53,7 +56,7 @@ class Departures:
     """
 
     host: Host
-    excess: ResourceVector
+    excess: Amounts
     plan: EvictionPlan
     slots: tuple[EvictableSlot, ...]
     moves: Mapping[int, Decision]
@@ -64,10 +67,11 @@ class Departures:
         return tuple(slot_id for slot_id in self.plan.slot_ids if slot_id not in self.moves)
 
 
-def excess_of(room: HostCapacity) -> ResourceVector:
-    """Return what a host lacks for its VMs and reservations, zero where it has enough.
+def excess_of(room: HostCapacity) -> Amounts:
+    """Return what a host lacks for its VMs and reservations, nothing where it has enough.
 
     What a slot and a VM in flight into it block together counts once (spec scheduling, 16.3).
+    Network, disk I/O and GPUs count as far as the host's agent knows them.
     """
     shared = ZERO
     if room.in_flight_memory_bytes or room.in_flight_vcpus:
@@ -84,9 +88,25 @@ def excess_of(room: HostCapacity) -> ResourceVector:
         - room.failover_vcpus
         - room.in_flight_vcpus,
     )
-    lacking = excess_resources(left)
+    free = Amounts.of(left, _others_left(room.host_id))
+    lacking = excess_resources(free)
+    if lacking == NOTHING:
+        return lacking
     # What is being given back is promised to nobody.
-    return ZERO if lacking == ZERO else excess_resources(left + leaving_room(room.host_id))
+    leaving = Amounts.of(leaving_room(room.host_id), leaving_others(room.host_id))
+    return excess_resources(free + leaving)
+
+
+def _others_left(host_id: int) -> Needs:
+    """Return what is left of network, disk I/O and GPUs of a host; 0 of what is not known."""
+    known = HostResource.objects.filter(host_id=host_id, is_stale=False).exclude(
+        source=ResourceSource.UNKNOWN
+    )
+    left = {
+        row.resource: row.effective_capacity - row.allocated - row.reserved
+        for row in known.order_by("pk")
+    }
+    return Needs(*(left.get(resource, 0) for resource in OTHER_RESOURCES))
 
 
 def evictable_slots(host: Host) -> tuple[EvictableSlot, ...]:
@@ -104,8 +124,8 @@ def evictable_slots(host: Host) -> tuple[EvictableSlot, ...]:
     return tuple(
         EvictableSlot(
             slot_id=row.pk,
-            slot=row.size,
-            blocked=row.blocked,
+            slot=Amounts.of(row.size),
+            blocked=Amounts.of(row.blocked, row.held),
             has_vms=bool(row.has_vms),
         )
         for row in rows
@@ -187,8 +207,10 @@ def _check_unchanged(departures: Departures) -> None:
     leaving = set(departures.plan.slot_ids)
     slots = tuple(slot for slot in evictable_slots(departures.host) if slot.slot_id in leaving)
     room = HostCapacity.objects.get(host=departures.host)
-    remaining = excess_of(room)
-    if slots != departures.slots or remaining != departures.plan.remaining:
+    found, planned = excess_of(room), departures.plan.remaining
+    # The rest is given back when the slots are written, after this.
+    is_same = (found.memory_bytes, found.vcpus) == (planned.memory_bytes, planned.vcpus)
+    if slots != departures.slots or not is_same:
         raise EvictionSpoiled(
             f"{departures.host.name} changed while slots were chosen to leave it",
             host=departures.host.name,
@@ -231,13 +253,16 @@ def _change(
 
 def _reason(departures: Departures) -> str:
     excess = departures.excess
-    parts = []
-    if excess.memory_bytes:
-        parts.append(memory_text(excess.memory_bytes))
-    if excess.vcpus:
-        parts.append(count_text(excess.vcpus, "vCPUs"))
+    parts = (
+        (excess.memory_bytes, memory_text(excess.memory_bytes)),
+        (excess.vcpus, count_text(excess.vcpus, "vCPUs")),
+        (excess.network_bps, f"{count_text(excess.network_bps, 'B/s')} of network"),
+        (excess.disk_io_bps, f"{count_text(excess.disk_io_bps, 'B/s')} of disk I/O"),
+        (excess.gpus, plural(excess.gpus, "GPU")),
+    )
+    lacked = " and ".join(text for amount, text in parts if amount)
     return (
-        f"host {departures.host.name} was over-subscribed by {' and '.join(parts)}: "
+        f"host {departures.host.name} was over-subscribed by {lacked}: "
         f"{len(departures.moves)} of {len(departures.plan.slot_ids)} slots were moved, "
         f"{len(departures.evicted_ids)} lost their host"
     )

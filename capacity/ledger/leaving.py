@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 from django.db import transaction
+from django.db.models import Sum
 
 from capacity.ledger.rooms import lock_rooms, move_blocks, recount_committed
 from capacity.locks import set_lock_timeout
@@ -26,6 +27,7 @@ from core.chunks import in_chunks
 from core.jobs import tried
 from hosts.agents.modes import does_any_enforce
 from journal.statements import execute, fetch_rows
+from scheduling.needs import Needs
 from scheduling.resources import ZERO, ResourceVector
 
 log = structlog.get_logger(__name__)
@@ -49,7 +51,8 @@ SELECT DISTINCT ON (gone.slot_id, gone.host_id)
   JOIN hosts_host AS host ON host.id = gone.host_id
   JOIN hosts_hostagent AS agent ON agent.host_name = host.name
   JOIN hosts_workload AS work ON work.agent_id = agent.id AND work.owner_kind = 'slot'
-   AND work.owner_id = gone.slot_id::text AND work.state NOT IN ('failed', 'deleted')
+   AND work.owner_id = gone.slot_id::text AND work.state <> 'deleted'
+   AND (work.state <> 'failed' OR work.is_made)
  WHERE {_HEARD}
  ORDER BY gone.slot_id, gone.host_id, work.id DESC
     ON CONFLICT (workload_id) DO NOTHING
@@ -114,6 +117,13 @@ def leaving_room(host_id: int) -> ResourceVector:
         "host_id", "memory_bytes", "vcpus"
     )
     return _sums(rows).get(host_id, ZERO)
+
+
+def leaving_others(host_id: int) -> Needs:
+    """Return what is held of network, disk I/O and GPUs until an agent gave it back."""
+    rows = LeavingRoom.objects.filter(host_id=host_id)
+    sums = rows.aggregate(network=Sum("network_bps"), disk_io=Sum("disk_io_bps"), gpu=Sum("gpus"))
+    return Needs(**{name: int(amount or 0) for name, amount in sums.items()})
 
 
 def give_back_left_rooms() -> int:

@@ -14,7 +14,10 @@ LACKS: Final = """
 (room.allocated_memory_bytes + room.committed_memory_bytes + room.failover_memory_bytes
  + room.in_flight_memory_bytes > room.effective_memory_bytes
  OR room.allocated_vcpus + room.committed_vcpus + room.failover_vcpus
-    + room.in_flight_vcpus > room.effective_vcpus)
+    + room.in_flight_vcpus > room.effective_vcpus
+ OR room.host_id IN (SELECT other.host_id FROM hosts_hostresource AS other
+                      WHERE other.allocated + other.reserved > other.effective_capacity
+                        AND other.source <> 'unknown' AND NOT other.is_stale))
 """
 # No capacity at all is no data, not a host that lacks everything.
 HAS_CAPACITY: Final = "(room.effective_memory_bytes > 0 OR room.effective_vcpus > 0)"

@@ -171,6 +171,14 @@ SELECT host.name, room.zone, part.resource, part.excess
                + room.in_flight_vcpus - room.effective_vcpus)
        ) AS part(resource, excess)
  WHERE room.oversubscribed_since IS NOT NULL AND part.excess > 0
+ UNION ALL
+SELECT host.name, room.zone, other.resource,
+       other.allocated + other.reserved - other.effective_capacity
+  FROM capacity_hostcapacity AS room
+  JOIN hosts_host AS host ON host.id = room.host_id
+  JOIN hosts_hostresource AS other ON other.host_id = room.host_id
+ WHERE room.oversubscribed_since IS NOT NULL AND other.source <> 'unknown' AND NOT other.is_stale
+   AND other.allocated + other.reserved > other.effective_capacity
  ORDER BY 1, 3
 """,
 )
@@ -184,7 +192,7 @@ OVERSUBSCRIPTION: Final = Scraped(
         (
             gauge(
                 "committed_resource_host_oversubscribed",
-                "What a host lacks for its VMs and reservations, in bytes or vCPUs.",
+                "What a host lacks for its VMs and reservations: bytes, vCPUs, bytes/s or GPUs.",
             ),
         ),
     ),

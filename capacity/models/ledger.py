@@ -14,6 +14,7 @@ from hosts.agents.workload_models import Workload
 from hosts.models import Host
 from journal.models import CurrentTransactionID, FollowedModel
 from scheduling.intents import Intent
+from scheduling.needs import Needs
 from scheduling.pipelines import SCHEDULING_DOMAINS
 from scheduling.resources import ResourceVector
 
@@ -232,6 +233,11 @@ class Reservation(FollowedModel):
     def blocked(self) -> ResourceVector:
         """What it takes from each of its hosts now."""
         return ResourceVector(memory_bytes=self.blocked_memory_bytes, vcpus=self.blocked_vcpus)
+
+    @property
+    def held(self) -> Needs:
+        """What it takes of network, disk I/O and GPUs from each of its hosts now."""
+        return Needs(self.held_network_bps, self.held_disk_io_bps, self.held_gpus)
 
     def __str__(self) -> str:
         if self.slot_index is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.guard import eviction
+from capacity.guard.amounts import NOTHING, Amounts
 from capacity.guard.eviction import (
     EvictableSlot,
     EvictionPlan,
@@ -15,11 +17,11 @@ from capacity.guard.eviction import (
     least_cover,
     plan_eviction,
 )
-from scheduling.resources import GIB, ZERO, ResourceVector
+from scheduling.resources import GIB
 
 
-def gib(memory_gib: int, vcpus: int = 0) -> ResourceVector:
-    return ResourceVector(memory_bytes=memory_gib * GIB, vcpus=vcpus)
+def gib(memory_gib: int, vcpus: int = 0) -> Amounts:
+    return Amounts(memory_bytes=memory_gib * GIB, vcpus=vcpus)
 
 
 def slot(
@@ -44,40 +46,45 @@ def used(slot_id: int, used_gib: int, used_vcpus: int) -> EvictableSlot:
     return slot(slot_id, 100, 10, used_gib=used_gib, used_vcpus=used_vcpus)
 
 
+def with_gpus(slot_id: int, memory_gib: int, gpus: int) -> EvictableSlot:
+    one = slot(slot_id, memory_gib)
+    return replace(one, blocked=one.blocked + Amounts(gpus=gpus))
+
+
 @pytest.mark.parametrize(
     ("slots", "excess", "evicted", "remaining"),
     [
         pytest.param(
-            [slot(1, 512, used_gib=512), slot(2, 512), slot(3, 128)], gib(100), [3], ZERO,
+            [slot(1, 512, used_gib=512), slot(2, 512), slot(3, 128)], gib(100), [3], NOTHING,
             id="allocated 512, empty 512, empty 128",
         ),
         pytest.param(
             [slot(1, 512, used_gib=480), slot(2, 512, used_gib=256), slot(3, 512, used_gib=10)],
-            gib(32), [3], ZERO, id="512 with 480 / 256 / 10 used",
+            gib(32), [3], NOTHING, id="512 with 480 / 256 / 10 used",
         ),
         pytest.param([], gib(8), [], gib(8), id="only failover"),
         pytest.param(
-            [slot(1, 512), slot(2, 512), slot(3, 512)], gib(512), [1], ZERO, id="3 x 512 on 1024"
+            [slot(1, 512), slot(2, 512), slot(3, 512)], gib(512), [1], NOTHING, id="3 x 512 on 1024"
         ),
-        pytest.param([slot(1, 512)], ZERO, [], ZERO, id="violation gone"),
+        pytest.param([slot(1, 512)], NOTHING, [], NOTHING, id="violation gone"),
         pytest.param(
-            [slot(1, 5), slot(2, 6), slot(3, 20)], gib(10), [1, 2], ZERO,
+            [slot(1, 5), slot(2, 6), slot(3, 20)], gib(10), [1, 2], NOTHING,
             id="two small ones take less memory than one that clears alone",
         ),
         pytest.param(
-            [slot(1, 4, 1), slot(2, 4, 4), slot(3, 8, 4)], gib(4, 4), [2], ZERO,
+            [slot(1, 4, 1), slot(2, 4, 4), slot(3, 8, 4)], gib(4, 4), [2], NOTHING,
             id="one slot clears both resources",
         ),
         pytest.param(
-            [slot(1, 4, 1), slot(2, 1, 4)], gib(4, 4), [1, 2], ZERO,
+            [slot(1, 4, 1), slot(2, 1, 4)], gib(4, 4), [1, 2], NOTHING,
             id="each resource needs its own slot",
         ),
         pytest.param(
-            [slot(1, 4, used_gib=0), slot(2, 400)], gib(4), [2], ZERO,
+            [slot(1, 4, used_gib=0), slot(2, 400)], gib(4), [2], NOTHING,
             id="a slot with VMs stays while an empty one suffices",
         ),
         pytest.param(
-            [slot(1, 8, used_gib=1), slot(2, 4)], gib(6), [1], ZERO,
+            [slot(1, 8, used_gib=1), slot(2, 4)], gib(6), [1], NOTHING,
             id="a slot with VMs goes when the empty ones do not suffice, and alone if that does",
         ),
         pytest.param(
@@ -92,19 +99,35 @@ def used(slot_id: int, used_gib: int, used_vcpus: int) -> EvictableSlot:
             [slot(1, 8, used_gib=8, used_vcpus=1)], gib(8), [], gib(8),
             id="a full slot gives nothing back and stays",
         ),
+        pytest.param(
+            [slot(1, 4), with_gpus(2, 64, 1), with_gpus(3, 32, 1)], Amounts(gpus=1), [3], NOTHING,
+            id="a GPU is cleared by the smallest slot that has one",
+        ),
+        pytest.param(
+            [with_gpus(1, 8, 1), with_gpus(2, 64, 2)], Amounts(gpus=2), [2], NOTHING,
+            id="and by a large one where the small one has too few, without that",
+        ),
+        pytest.param(
+            [slot(1, 4), with_gpus(2, 8, 1), slot(3, 4)], gib(6) + Amounts(gpus=1), [2], NOTHING,
+            id="a slot with a GPU clears memory as well",
+        ),
+        pytest.param(
+            [slot(1, 4), slot(2, 8)], Amounts(network_bps=1, disk_io_bps=2, gpus=3), [],
+            Amounts(network_bps=1, disk_io_bps=2, gpus=3), id="what no slot has no slot gives back",
+        ),
     ],
 )  # fmt: skip
 def test_a_set_of_victims_clears_the_host_in_one_go(
     slots: list[EvictableSlot],
-    excess: ResourceVector,
+    excess: Amounts,
     evicted: list[int],
-    remaining: ResourceVector,
+    remaining: Amounts,
 ) -> None:
     plan = plan_eviction(slots, excess)
 
     assert list(plan.slot_ids) == evicted
     assert plan.remaining == remaining
-    assert plan.clears == (remaining == ZERO)
+    assert plan.clears == (remaining == NOTHING)
 
 
 def test_two_hundred_gib_with_ten_full_and_ten_empty_slots_are_cleared_exactly() -> None:
@@ -122,18 +145,27 @@ def test_two_hundred_gib_with_ten_full_and_ten_empty_slots_are_cleared_exactly()
 @pytest.mark.parametrize(
     ("free", "excess"),
     [
-        (gib(1, 1), ZERO),
-        (gib(0, 0), ZERO),
+        (gib(1, 1), NOTHING),
+        (gib(0, 0), NOTHING),
         (gib(-512, 3), gib(512)),
         (gib(5, -2), gib(0, 2)),
         (gib(-1024, -384), gib(1024, 384)),
+        (Amounts(network_bps=-3, disk_io_bps=4, gpus=-1), Amounts(network_bps=3, gpus=1)),
     ],
 )
-def test_excess_is_what_is_missing(free: ResourceVector, excess: ResourceVector) -> None:
+def test_excess_is_what_is_missing(free: Amounts, excess: Amounts) -> None:
     assert excess_resources(free) == excess
 
 
-vectors = st.builds(gib, st.integers(0, 9), st.integers(0, 5))
+small = st.integers(0, 3)
+vectors = st.builds(
+    Amounts,
+    memory_bytes=st.integers(0, 9),
+    vcpus=st.integers(0, 5),
+    network_bps=small,
+    disk_io_bps=small,
+    gpus=small,
+)
 
 
 @st.composite
@@ -147,8 +179,8 @@ def slot_lists(draw: st.DrawFn, max_size: int = 9) -> list[EvictableSlot]:
     return slots
 
 
-def freed(slots: Iterable[EvictableSlot]) -> ResourceVector:
-    return sum((one.blocked for one in slots), ZERO)
+def freed(slots: Iterable[EvictableSlot]) -> Amounts:
+    return sum((one.blocked for one in slots), NOTHING)
 
 
 def cost(slots: Sequence[EvictableSlot]) -> tuple[int, int, int]:
@@ -164,13 +196,13 @@ def subsets(slots: Sequence[EvictableSlot]) -> Iterable[tuple[EvictableSlot, ...
         yield from combinations(slots, count)
 
 
-def cheapest(slots: Sequence[EvictableSlot], goal: ResourceVector) -> tuple[int, int, int]:
+def cheapest(slots: Sequence[EvictableSlot], goal: Amounts) -> tuple[int, int, int]:
     return min(cost(chosen) for chosen in subsets(slots) if goal.fits_into(freed(chosen)))
 
 
 @given(slot_lists(), vectors)
 def test_a_cover_is_as_cheap_as_the_best_of_all_subsets(
-    slots: list[EvictableSlot], wanted: ResourceVector
+    slots: list[EvictableSlot], wanted: Amounts
 ) -> None:
     reachable = freed(slots)
     goal = wanted - (wanted - reachable).clamped()
@@ -183,9 +215,7 @@ def test_a_cover_is_as_cheap_as_the_best_of_all_subsets(
 
 
 @given(slot_lists(), vectors)
-def test_a_plan_is_the_best_of_all_plans(
-    slots: list[EvictableSlot], excess: ResourceVector
-) -> None:
+def test_a_plan_is_the_best_of_all_plans(slots: list[EvictableSlot], excess: Amounts) -> None:
     plan = plan_eviction(slots, excess)
 
     chosen = [one for one in slots if one.slot_id in plan.slot_ids]
@@ -207,7 +237,7 @@ def test_a_plan_is_the_best_of_all_plans(
 
 @given(slot_lists(), vectors, st.randoms())
 def test_the_order_of_slots_does_not_matter(
-    slots: list[EvictableSlot], excess: ResourceVector, random: object
+    slots: list[EvictableSlot], excess: Amounts, random: object
 ) -> None:
     shuffled = list(slots)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
@@ -217,7 +247,7 @@ def test_the_order_of_slots_does_not_matter(
 
 @given(slot_lists(), vectors)
 def test_without_any_search_the_goal_is_still_reached(
-    slots: list[EvictableSlot], wanted: ResourceVector
+    slots: list[EvictableSlot], wanted: Amounts
 ) -> None:
     goal = wanted - (wanted - freed(slots)).clamped()
     with pytest.MonkeyPatch.context() as patch:
