@@ -167,6 +167,8 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Host capacity", "capacity.hostcapacity"),
                     Tab("History", "capacity.hosthistory"),
                     Tab("Planned changes", "hosts.plannedhostchange"),
+                    Tab("Evictions", "hosts.eviction"),
+                    Tab("Overcommit rules", "hosts.overcommitrule"),
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),
                     Tab("Agents", "hosts.hostagent"),

@@ -10,6 +10,8 @@ from hosts.agents.pruning import expire_workloads, prune_agents
 from hosts.feed.hints import CHANGES_TASK
 from hosts.feed.jobs import FULL_TASK, follow_changes, full_pass
 from hosts.feed.lists import Kind
+from hosts.services.evictions import look_at_evictions, prune_evictions
+from hosts.services.overcommit_rules import RECONCILE, reconcile_overcommit
 
 CHOSEN = settings.HEADROOM.feed
 BEATS = (
@@ -48,7 +50,19 @@ def expire_reservations(run: Run) -> dict[str, int]:
     return {"expired": expire_workloads(actor=run.actor, request_id=run.request_id)}
 
 
+@job(RECONCILE, every(300, "overcommit"), limits=(110, 120), queue="soon")
+def follow_overcommit_rules(run: Run) -> dict[str, int]:
+    """Let hosts promise what rules say of their traits."""
+    return {"changed": reconcile_overcommit(actor=run.actor, request_id=run.request_id)}
+
+
+@job("hosts.run_evictions", every(10, "evictions"), limits=(50, 60), queue="soon")
+def run_evictions(run: Run) -> dict[str, int]:
+    """Count what is left on hosts that are to become empty."""
+    return look_at_evictions(actor=run.actor, request_id=run.request_id)
+
+
 @job("hosts.prune_agents", every(600, "agents-prune"), limits=(50, 60), queue="long")
 def prune(_: Run) -> dict[str, int]:
-    """Forget old tombstones and requests that were seen."""
-    return prune_agents()
+    """Forget old tombstones, requests that were seen, and evictions that are over."""
+    return {**prune_agents(), "evictions": prune_evictions()}

@@ -5,11 +5,13 @@ A field is compared as what it means, not as it is spelt, and is sent only where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+
+from hosts.domain.overcommit import OvercommitRule, overcommit_of
 
 Json = Any  # members of objects keep the API's own shapes
 
@@ -42,21 +44,6 @@ class Field(StrEnum):
     def manager(self) -> str:
         """Field manager that owns it."""
         return f"headroom-{self.value.replace('_', '-')}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OvercommitRule:
-    """What hosts with a trait, or without it, may promise of what they have.
-
-    Attributes:
-        ratios: ``cpu``, ``memory`` -> at least 1; may be empty.
-        trait: A trait of the status.
-        is_present: Whether the rule is for hosts that have it.
-    """
-
-    ratios: Mapping[str, Decimal]
-    trait: str
-    is_present: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +108,6 @@ class Patch:
     field: Field
     wanted: Json
     foreign: tuple[str, ...] = ()
-
-
-def overcommit_of(traits: Iterable[str], rules: Sequence[OvercommitRule]) -> dict[str, Decimal]:
-    """Return the ratios of a host, by resource: of rules in order, the last word for each counts.
-
-    Source: spec hosts, C.5.
-    """
-    has = frozenset(traits)
-    ratios: dict[str, Decimal] = {}
-    for rule in rules:
-        if (rule.trait in has) is rule.is_present:
-            ratios.update(rule.ratios)
-    return dict(sorted(ratios.items()))
 
 
 def overcommit_patch(stated: Stated, rules: Sequence[OvercommitRule]) -> Patch | None:

@@ -21,7 +21,6 @@ from django.db import Error, close_old_connections, connections, transaction
 from bridge.domain.owned_fields import (
     Amounts,
     Field,
-    OvercommitRule,
     Patch,
     Requested,
     Stated,
@@ -35,6 +34,7 @@ from bridge.kube.door import Door, Json, ObjectChanged, ObjectRefused
 from bridge.kube.login import ClusterUnavailable
 from bridge.models import OwnedFieldConflict
 from capacity.models import HostCapacity
+from hosts.domain.overcommit import OvercommitRule
 from journal.errors import HeadroomError
 from journal.leases import check_leases
 from journal.readings import counter

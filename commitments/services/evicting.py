@@ -1,6 +1,7 @@
 """An operator has the slots of a host in maintenance go elsewhere (spec hosts, C.3, D.6).
 
-No VM moves: slots with VMs go with them, when the cloud has moved those.
+No VM moves: slots with VMs go with them, when the cloud has moved those. What is left is counted
+until nothing is (:mod:`hosts.services.evictions`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from commitments.metrics.slots import SLOTS_MOVED
 from commitments.services.relocation import CHUNK_SLOTS, MOVED, relocate
 from core.chunks import in_chunks
 from hosts.models import Host, Instance, Maintenance
+from hosts.services.evictions import open_eviction
 from hosts.services.host_orders import UnknownHost
 from journal.actors import Actor
 from journal.errors import HeadroomError, InvalidInput
@@ -96,6 +98,7 @@ def evict_slots(
         reason=reason,
     )
     with transaction.atomic():
+        open_eviction(host, reason=reason, actor=actor)
         record_changes([change], actor=actor, request_id=request_id)
     return found
 

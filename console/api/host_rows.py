@@ -1,4 +1,4 @@
-"""``/api/v1/hosts/NAME/...``: the slots, VMs and events of one host (spec hosts, D.6)."""
+"""``/api/v1/hosts/NAME/...``: slots, VMs, events, conditions and evictions of a host (D.6)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from console.api.capacity import ReservationViewSet
+from console.api.filters import Filters, TextFilter, WordFilter
 from console.api.hosts import VMViewSet
 from console.api.journal import AuditEntryViewSet
-from console.api.views import NothingThere, ReadViewSet
+from console.api.views import LogViewSet, NothingThere, ReadViewSet, RowSerializer
+from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.models import HostKey
 from hosts.agents.workload_models import Workload
-from hosts.models import Host
+from hosts.models import Eviction, EvictionEnd, Host, HostCondition
 from journal.json_node import shortened
 
 
@@ -80,4 +82,108 @@ class EventsOfHost(RowsOfHost, AuditEntryViewSet):
         )
 
 
-ROWS_OF_HOSTS: tuple[type[RowsOfHost], ...] = (SlotsOfHost, InstancesOfHost, EventsOfHost)
+class ConditionSerializer(RowSerializer):
+    """A condition as the host reports it; since when is null if that was before we looked."""
+
+    class Meta:
+        model = HostCondition
+        fields = ("type", "status", "reason", "message", "last_transition_at")
+
+
+class ConditionFilters(Filters):
+    """Filters of conditions."""
+
+    type = TextFilter()
+    status = TextFilter()
+
+
+class ConditionsOfHost(RowsOfHost):
+    """What a host reports of itself, and since when."""
+
+    path_label = "/api/v1/hosts/{name}/conditions"
+    queryset = HostCondition.objects.all()
+    serializer_class = ConditionSerializer
+    filterset_class = ConditionFilters
+    orderings = {"type": ("type",)}
+    default_ordering = "type"
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those of the host."""
+        return rows.filter(host=host)
+
+
+class CellSerializer(RowSerializer):
+    """What a NUMA cell has of a resource, and what is taken of it: CPUs, else bytes."""
+
+    class Meta:
+        model = HostCell
+        fields = ("cell", "resource", "capacity", "allocated")
+
+
+class CellFilters(Filters):
+    """Filters of NUMA cells."""
+
+    resource = WordFilter(choices=CellResource.choices)
+
+
+class CellsOfHost(RowsOfHost):
+    """The NUMA cells of a host, as its agent reports them."""
+
+    path_label = "/api/v1/hosts/{name}/cells"
+    queryset = HostCell.objects.all()
+    serializer_class = CellSerializer
+    filterset_class = CellFilters
+    orderings = {"cell": ("cell", "resource")}
+    default_ordering = "cell"
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those of the host."""
+        return rows.filter(host=host)
+
+
+class EvictionSerializer(RowSerializer):
+    """An order that a host becomes empty, and what is left on it."""
+
+    class Meta:
+        model = Eviction
+        fields = (
+            "id",
+            "reason",
+            "opened_by",
+            "opened_at",
+            "looked_at",
+            "outstanding_vms",
+            "outstanding_memory_bytes",
+            "outstanding",
+            "closed_at",
+            "end",
+        )
+
+
+class EvictionFilters(Filters):
+    """Filters of evictions."""
+
+    end = WordFilter(choices=EvictionEnd.choices)
+
+
+class EvictionsOfHost(RowsOfHost, LogViewSet):
+    """Orders that a host becomes empty; the newest come first."""
+
+    path_label = "/api/v1/hosts/{name}/evictions"
+    queryset = Eviction.objects.all()
+    serializer_class = EvictionSerializer
+    filterset_class = EvictionFilters
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those of the host."""
+        return rows.filter(host=host)
+
+
+ROWS_OF_HOSTS: tuple[type[RowsOfHost], ...] = (
+    SlotsOfHost,
+    InstancesOfHost,
+    EventsOfHost,
+    ConditionsOfHost,
+    CellsOfHost,
+    EvictionsOfHost,
+)

@@ -128,6 +128,7 @@ class HostSerializer(RowSerializer):
             "aggregate_uuids",
             "allowed_projects",
             "ordered_overcommit",
+            "ruled_overcommit",
             "high_availability",
             "created_at",
             "updated_at",

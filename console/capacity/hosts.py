@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, prefetch_related_objects
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Greatest
 from django.http import HttpRequest
@@ -51,7 +51,16 @@ from console.hosts.orders import (
 )
 from console.links import find_link, list_url, text_link
 from console.time_charts import host_chart
-from core.text import NOTHING, count_text, gib_number, gib_text, percent_text, plural, time_text
+from core.text import (
+    NOTHING,
+    count_text,
+    gib_number,
+    gib_text,
+    moment_text,
+    percent_text,
+    plural,
+    time_text,
+)
 from failover.models import FailoverDecision
 from hosts.agents.models import HostAgent
 from hosts.models import Host, Instance
@@ -72,13 +81,28 @@ def used_amounts(room: HostCapacity) -> tuple[int, int]:
 
 
 def conditions_text(row: Host) -> str:
-    """Show the conditions that a host reports, with why they stand so."""
+    """Show the conditions that a host reports, since when, and why they stand so."""
     lines = []
-    for kind, status in sorted(row.conditions.items()):
-        why = row.condition_reasons.get(kind, {})
-        told = ": ".join(why[key] for key in ("reason", "message") if why.get(key))
-        lines.append(f"{kind} is {status}" + (f" ({told})" if told else ""))
+    prefetch_related_objects([row], "kept_conditions")  # once, however often it is shown
+    for one in row.kept_conditions.all():
+        told = ": ".join(word for word in (one.reason, one.message) if word)
+        since = f" since {moment_text(one.last_transition_at)}" if one.last_transition_at else ""
+        lines.append(f"{one.type} is {one.status}{since}" + (f" ({told})" if told else ""))
     return "; ".join(lines) or NOTHING
+
+
+def eviction_text(row: Host) -> str:
+    """Show whether a host is to become empty, and what is left on it."""
+    prefetch_related_objects([row], "evictions")
+    last = next(iter(row.evictions.all()), None)
+    if last is None:
+        return NOTHING
+    left = f"{plural(last.outstanding_vms, 'VM')}, {gib_text(last.outstanding_memory_bytes)}"
+    if last.closed_at is not None:
+        return f"ended {moment_text(last.closed_at)}: {last.get_end_display()}"
+    first = ", ".join(f"{one['name'] or one['uuid']} {one['step']}" for one in last.outstanding[:3])
+    told = f"ordered by {last.opened_by} {moment_text(last.opened_at)}: {left} left"
+    return f"{told}; first: {first}" if first else told
 
 
 def free_amounts(room: HostCapacity) -> tuple[int, int]:
@@ -221,6 +245,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "maintenance",
         "maintenance_reason",
         "conditions_column",
+        "eviction_column",
         "slots_held_off",
         "down_since",
         "terminating_since",
@@ -244,6 +269,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "allowed_projects",
         "ordered_projects",
         "ordered_overcommit",
+        "ruled_overcommit",
         "high_availability",
         "provider_inventories",
         "nested_providers",
@@ -292,6 +318,7 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
     state_column = shown("ready", host_state_badge, "state")
     life = shown("life", listed_state)
     conditions_column = shown("conditions", conditions_text)
+    eviction_column = shown("to become empty", eviction_text)
 
     @admin.display(description="VMs", ordering="vm_count")
     def vms(self, row: Host) -> SafeString:

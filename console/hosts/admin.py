@@ -31,16 +31,19 @@ from core.text import NOTHING
 from hosts.models import (
     Aggregate,
     Domain,
+    Eviction,
     FeedPass,
     Host,
     Image,
     Instance,
+    OvercommitRule,
     PlannedHostChange,
     Project,
     Region,
     ServerGroup,
     ServerMigration,
 )
+from hosts.services.overcommit_rules import remove_rule, save_rule
 from hosts.services.planned_changes import remove_planned_change, save_planned_change
 from journal.middleware import request_id_of
 
@@ -52,6 +55,7 @@ for _type, _model, _field in (
     ("domain", Domain, "openstack_id"),
     ("aggregate", Aggregate, "uuid"),
     ("planned_host_change", PlannedHostChange, "id"),
+    ("overcommit_rule", OvercommitRule, "id"),
 ):
     register_findable(_type, _model, _field)
 
@@ -143,6 +147,39 @@ class DomainAdmin(SystemOwnedAdmin[Domain]):
             list_url("commitments.commitment", domain_id__exact=row.openstack_id), "commitments"
         )
         return format_html_join(" · ", "{}", ((projects,), (commitments,)))
+
+
+@admin.register(Eviction)
+class EvictionAdmin(SystemOwnedAdmin[Eviction]):
+    """Hosts that are to become empty, and what is left on them."""
+
+    owner_note = "Opened by an order about a host; what is left is counted every 10 seconds."
+    list_select_related = ("host",)
+    list_display = (
+        "id",
+        column("host"),
+        shown("stands", lambda row: row.get_end_display() or "open", "closed_at"),
+        column("outstanding_vms", "VMs left"),
+        column("outstanding_memory_bytes", "memory left"),
+        "opened_by",
+        "opened_at",
+        "closed_at",
+    )
+    list_filter = ("end",)
+    search_fields = ("host__name",)
+    search_help_text = "Name of a host"
+    page_columns = (
+        column("host"),
+        "reason",
+        "opened_by",
+        "opened_at",
+        "looked_at",
+        column("outstanding_vms", "VMs left"),
+        column("outstanding_memory_bytes", "memory left"),
+        shown("first of them", lambda row: json_block(row.outstanding)),
+        "closed_at",
+        "end",
+    )
 
 
 @admin.register(Aggregate)
@@ -245,6 +282,27 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
         remove_planned_change(
             pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request)
         )
+
+
+@admin.register(OvercommitRule)
+class OvercommitRuleAdmin(BaseAdmin[OvercommitRule]):
+    """What hosts with a trait may promise of what they have; hosts follow at once."""
+
+    list_display = ("position", "__str__", "cpu_ratio", "memory_ratio")
+    search_fields = ("has_trait", "hasnt_trait")
+    search_help_text = "Part of a trait"
+    fields = ("position", "has_trait", "hasnt_trait", "cpu_ratio", "memory_ratio")
+    actions = None
+
+    def save_model(
+        self, request: HttpRequest, obj: OvercommitRule, form: object, change: object
+    ) -> None:
+        """Save through the service, which audits."""
+        save_rule(obj, actor=request_actor(request), request_id=request_id_of(request))
+
+    def delete_model(self, request: HttpRequest, obj: OvercommitRule) -> None:
+        """Remove through the service, which audits."""
+        remove_rule(pk=obj.pk, actor=request_actor(request), request_id=request_id_of(request))
 
 
 @admin.register(ServerMigration)

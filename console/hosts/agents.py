@@ -18,6 +18,8 @@ from console.hosts.orders import (
     revoke_tokens,
 )
 from console.links import list_url, register_findable, row_link, text_link
+from core.text import NOTHING, gib_text
+from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.resource_models import HostResource
 from hosts.agents.results import is_signed
@@ -46,6 +48,20 @@ def resources_text(row: HostAgent) -> str:
         + ("what is not known" if one.source == "unknown" else f"{one.effective_capacity:,}")
         for one in known
     )
+
+
+def cells_text(row: HostAgent) -> str:
+    """Show the NUMA cells of a host: what each has, and what is taken of it."""
+    cells: dict[int, list[str]] = {}
+    for one in HostCell.objects.filter(host__name=row.host_name).order_by("cell", "resource"):
+        is_count = one.resource == CellResource.CPU
+        taken, has = (
+            f"{amount:,}" if is_count else gib_text(amount)
+            for amount in (one.allocated, one.capacity)
+        )
+        words = {"cpu": "CPUs pinned", "memory": "in huge pages", "hugepages": "of those in use"}
+        cells.setdefault(one.cell, []).append(f"{taken} of {has} {words[one.resource]}")
+    return "; ".join(f"cell {cell}: {', '.join(told)}" for cell, told in cells.items()) or NOTHING
 
 
 def work_link(row: HostAgent) -> SafeString:
@@ -100,6 +116,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
         column("change_seq", "last change's number"),
         "timeline",
         shown("network and disk I/O (B/s), GPUs", resources_text),
+        shown("NUMA cells", cells_text),
         column("stats", "what it says that it made"),
         column("stats_at", "counted"),
         column("stats_drift", "what differs: expected, said"),
@@ -182,10 +199,16 @@ class WorkloadAdmin(SystemOwnedAdmin[Workload]):
         column("cpus", "CPUs"),
         "memory_bytes",
         "disk_bytes",
+        column("network_bps", "network, B/s"),
+        column("disk_io_bps", "disk I/O, B/s"),
+        column("gpus", "GPUs"),
         shown("state", work_badge, "state"),
         column("state_since", "since"),
         "error",
         "attempt",
+        column("first_attempt", "first attempt of this version"),
+        "version",
+        column("is_made", "made"),
         column("seq", "number of the change"),
         "fence_epoch",
         "delete_reason",

@@ -11,6 +11,7 @@ from uuid import uuid4
 from django.db import transaction
 
 from core.prepared import fetch
+from hosts.agents.cells import forget_cells
 from hosts.agents.errors import AgentConflict, NoAgent
 from hosts.agents.hooks import count_uses, tell_modes_changed
 from hosts.agents.leases import forget_lease
@@ -71,6 +72,7 @@ def set_mode(
             delete_workloads(agent.pk, made, reason=why, actor=actor, request_id=request_id)
         if mode == AgentMode.NONE:
             forget_resources(host_name)
+            forget_cells(host_name)
         change = Change(
             action="host_agent_mode_set",
             object_type="host",
@@ -117,6 +119,7 @@ def decommission(
         agent.mode, agent.decommissioned_at, agent.commands = AgentMode.NONE, now, []
         agent.save(update_fields=["mode", "decommissioned_at", "commands"])
         forget_resources(host_name)
+        forget_cells(host_name)
         change = Change(
             action="host_agent_decommissioned",
             object_type="host",

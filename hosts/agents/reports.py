@@ -10,6 +10,7 @@ import orjson
 from django.utils.dateparse import parse_datetime
 
 from core.prepared import fetch_prepared
+from hosts.agents.cells import STORE_CELLS, cell_columns
 from hosts.agents.errors import AgentRefused
 from hosts.agents.models import HostAgent
 from hosts.agents.resources import STORE_RESOURCES, resource_columns
@@ -117,7 +118,7 @@ WITH kept AS (
      WHERE id = %(agent)s::bigint
        AND (generated_at IS NULL OR generated_at <= %(generated_at)s::timestamptz)
     RETURNING host_name
-)
+), {STORE_CELLS}
 {STORE_RESOURCES}
 """  # noqa: S608 - our own text
 
@@ -140,7 +141,7 @@ def store_report(agent: HostAgent, report: object) -> None:
         "reported_at": now,
         "health_problem": _problem(report),
     }
-    fetch_prepared(_KEEP, facts | resource_columns(agent, report))
+    fetch_prepared(_KEEP, facts | cell_columns(agent, report) | resource_columns(agent, report))
 
 
 def _problem(report: object) -> str:

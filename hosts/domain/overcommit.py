@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
@@ -38,3 +39,41 @@ def stored_ratios(ratios: Mapping[str, Decimal]) -> dict[str, str]:
         for resource in RESOURCES
         if resource in ratios
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OvercommitRule:
+    """What hosts with a trait, or without it, may promise of what they have.
+
+    Attributes:
+        ratios: ``cpu``, ``memory`` -> at least 1; may be empty.
+        trait: A trait of the host.
+        is_present: Whether the rule is for hosts that have it.
+    """
+
+    ratios: Mapping[str, Decimal]
+    trait: str
+    is_present: bool
+
+
+def overcommit_of(traits: Iterable[str], rules: Sequence[OvercommitRule]) -> dict[str, Decimal]:
+    """Return the ratios of a host, by resource: of rules in order, the last word for each counts.
+
+    Source: spec hosts, C.5.
+    """
+    has = frozenset(traits)
+    ratios: dict[str, Decimal] = {}
+    for rule in rules:
+        if (rule.trait in has) is rule.is_present:
+            ratios.update(rule.ratios)
+    return dict(sorted(ratios.items()))
+
+
+def decided_ratios(
+    ruled: Mapping[str, str] | None, ordered: Mapping[str, str] | None
+) -> dict[str, Decimal]:
+    """Return what is decided of a host, as both are stored: an order before a rule.
+
+    What neither names is as the cloud says.
+    """
+    return ordered_ratios(ruled) | ordered_ratios(ordered)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hosts.models.cloud import Aggregate, Domain, Flavor, Image, Project, Region, ServerGroup
 from hosts.models.columns import parts_of_names
+from hosts.models.conditions import HostCondition
+from hosts.models.evictions import Eviction, EvictionEnd
 from hosts.models.feed import FeedHint, FeedPass, ListedProvider
 from hosts.models.hosts import (
     OS_VERSION_MAX,
@@ -14,6 +16,7 @@ from hosts.models.hosts import (
     PlannedHostChange,
     PlannedHostEdit,
 )
+from hosts.models.overcommit import OvercommitRule
 from hosts.models.vms import DeletedVM, Instance, ServerMigration
 
 __all__ = [
@@ -21,16 +24,20 @@ __all__ = [
     "Aggregate",
     "DeletedVM",
     "Domain",
+    "Eviction",
+    "EvictionEnd",
     "FeedHint",
     "FeedPass",
     "Flavor",
     "Host",
+    "HostCondition",
     "HostState",
     "HostStatus",
     "Image",
     "Instance",
     "ListedProvider",
     "Maintenance",
+    "OvercommitRule",
     "PlannedHostChange",
     "PlannedHostEdit",
     "Project",
@@ -42,6 +49,7 @@ __all__ = [
 
 # Last: these refer to the models above, and are here to be registered with Django.
 from hosts.agents import (
+    cell_models,  # noqa: F401 - as said
     models,  # noqa: F401 - as said
     resource_models,  # noqa: F401 - as said
     workload_models,  # noqa: F401 - as said

@@ -112,6 +112,11 @@ class Host(FollowedModel):
         blank=True,
         help_text="cpu, memory to the ratio that an operator ordered; empty if the cloud says it",
     )
+    ruled_overcommit = models.JSONField(
+        null=True,
+        blank=True,
+        help_text="cpu, memory to the ratio that overcommit rules give; empty if none does",
+    )
     high_availability = models.BooleanField(
         default=True,
         db_default=True,

@@ -20,7 +20,7 @@ from hosts.domain.capacity import (
     resources_of,
     shown_ratio,
 )
-from hosts.domain.overcommit import ordered_ratios
+from hosts.domain.overcommit import decided_ratios
 from hosts.models import Aggregate, Host, HostState, HostStatus
 from hosts.region.described import is_taken_from_objects, keep_described
 from hosts.region.inventory import (
@@ -162,7 +162,7 @@ def _write_hosts(run: ImportRun) -> None:
     hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
     # Staged here: a host's row needs what four sections said.
     stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
-    ordered = _ordered_overcommit()
+    ordered = _decided_overcommit()
     tree: ProviderTree = run.stash[PROVIDERS]
     membership = _Membership(hypervisors, _staying_aggregates(run))
     used_roots = set()
@@ -261,11 +261,12 @@ def _zone(run: ImportRun, hypervisor: Hypervisor, aggregates: list[Aggregate]) -
     return zone[:255]
 
 
-def _ordered_overcommit() -> dict[str, dict[str, Decimal]]:
-    """Return by host what operators ordered; of hosts with an object, that object says it."""
-    rows = Host.objects.filter(ordered_overcommit__isnull=False, is_self_described=False)
-    stored = rows.values_list("name", "ordered_overcommit")
-    return {name: ordered_ratios(ratios) for name, ratios in stored}
+def _decided_overcommit() -> dict[str, dict[str, Decimal]]:
+    """Return by host what rules say and operators ordered; objects of hosts say it themselves."""
+    is_decided = Q(ordered_overcommit__isnull=False) | Q(ruled_overcommit__isnull=False)
+    rows = Host.objects.filter(is_decided, is_self_described=False)
+    stored = rows.values_list("name", "ruled_overcommit", "ordered_overcommit")
+    return {name: decided_ratios(ruled, ordered) for name, ruled, ordered in stored}
 
 
 def _resources(

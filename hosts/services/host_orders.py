@@ -28,7 +28,13 @@ from hosts.domain.capacity import (
     shown_ratio,
 )
 from hosts.domain.maintenance import maintenance_problem
-from hosts.domain.overcommit import CPU, MEMORY, ordered_ratios, stored_ratios
+from hosts.domain.overcommit import (
+    CPU,
+    MEMORY,
+    decided_ratios,
+    ordered_ratios,
+    stored_ratios,
+)
 from hosts.models import Aggregate, Host, Maintenance
 from hosts.region.registry import registry
 from journal.actors import Actor
@@ -36,7 +42,7 @@ from journal.errors import HeadroomError, InvalidInput
 from journal.services import Change, record_changes
 
 MOST_PROJECTS: Final = 1000
-_OF_RATIOS: Final = ("vcpus_ratio", "memory_ratio", "effective_vcpus", "effective_memory_bytes")
+OF_RATIOS: Final = ("vcpus_ratio", "memory_ratio", "effective_vcpus", "effective_memory_bytes")
 
 
 class UnknownHost(InvalidInput):
@@ -144,7 +150,7 @@ def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reas
             "ordered_projects",
             "allowed_projects",
             "ordered_overcommit",
-            *_OF_RATIOS,
+            *OF_RATIOS,
             "high_availability",
             "generation",
         ]
@@ -165,7 +171,7 @@ def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reas
 def _put(host: Host, order: HostOrder) -> None:
     """Set what is ordered of a host, but for its maintenance."""
     if order.overcommit is not None:
-        _oversell(host, order.overcommit)
+        set_overcommit(host, ordered=order.overcommit)
     if order.high_availability is not None:
         host.high_availability = order.high_availability
     if order.leaves_projects_to_lists:
@@ -175,11 +181,23 @@ def _put(host: Host, order: HostOrder) -> None:
         host.ordered_projects, host.allowed_projects = ordered, ordered
 
 
-def _oversell(host: Host, ratios: Mapping[str, Decimal]) -> None:
-    """Let a host promise so much of what it has; the room follows."""
+def set_overcommit(
+    host: Host,
+    *,
+    ordered: Mapping[str, Decimal] | None = None,
+    ruled: Mapping[str, Decimal] | None = None,
+) -> None:
+    """Set what is ordered of a host, or what rules say, and what it may promise then.
+
+    The row is locked and saved by the caller; the room follows.
+    """
     listed = _inventories_of_lists(host)
-    host.ordered_overcommit = stored_ratios(ratios) or None
-    vcpus, memory, _ = resources_of(listed, ratios)
+    if ordered is not None:
+        host.ordered_overcommit = stored_ratios(ordered) or None
+    if ruled is not None:
+        host.ruled_overcommit = stored_ratios(ruled) or None
+    decided = decided_ratios(host.ruled_overcommit, host.ordered_overcommit)
+    vcpus, memory, _ = resources_of(listed, decided)
     host.vcpus_ratio, host.effective_vcpus = shown_ratio(vcpus.ratio), vcpus.effective
     host.memory_ratio, host.effective_memory_bytes = shown_ratio(memory.ratio), memory.effective
 
@@ -202,7 +220,7 @@ def _inventories_of_lists(host: Host) -> dict[str, HostInventory]:
     has = (host.total_vcpus, host.reserved_vcpus, host.total_memory_bytes)
     if (vcpus.total, vcpus.reserved, memory.total) == has:
         return stored
-    was = ordered_ratios(host.ordered_overcommit)
+    was = decided_ratios(host.ruled_overcommit, host.ordered_overcommit)
     return {
         VCPU: HostInventory(
             total=host.total_vcpus,

@@ -107,9 +107,11 @@ UPDATE placement_aggregate a SET name = n.name
   FROM hosts_aggregate n WHERE n.uuid = a.uuid::text AND a.name <> n.name
 """
 KNOWN_TRAITS = "SELECT name FROM placement_trait WHERE name = ANY (%s::text[])"
-# What an operator ordered stands, whatever the provider's client says.
+# What an operator ordered, or a rule says, stands, whatever the provider's client says.
 ORDERED = """(CASE WHEN NOT host.is_self_described
-            THEN (host.ordered_overcommit ->> '{}')::float8 END)"""
+            THEN coalesce(host.ordered_overcommit ->> '{0}',
+                          host.ruled_overcommit ->> '{0}')::float8
+             END)"""
 REPORTED = f"""
 WITH reported AS (
     SELECT host.id,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
@@ -39,10 +40,12 @@ from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import (
     Aggregate,
+    Eviction,
     FeedPass,
     Host,
     Image,
     Instance,
+    OvercommitRule,
     PlannedHostChange,
     Region,
     ServerGroup,
@@ -216,6 +219,8 @@ def make_one_of_each() -> None:
     host = factories.make_host("failover-host")
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
     PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
+    OvercommitRule.objects.create(position=1, has_trait="CUSTOM_FAST", cpu_ratio=Decimal(4))
+    Eviction.objects.create(host=host, reason="new disks", opened_by="ann", outstanding_vms=1)
     factories.make_vm("unplaced", None, status="ERROR")
     for state in list(CommitmentStatus):
         factories.make_commitment(state=state, is_accepted=False)

@@ -27,7 +27,7 @@ from commitments.models import AssignmentPeriod, Commitment, Condition
 from commitments.usage_models import GroupPrice
 from console.base import CappedPaginator
 from failover.models import FailoverDecision, FailoverPolicy
-from hosts.models import Host, Instance, PlannedHostChange
+from hosts.models import Host, Instance, OvercommitRule, PlannedHostChange
 from journal.models import AuditEntry
 from tests import factories
 from tests.admin.conftest import grow_region
@@ -36,6 +36,7 @@ from webhooks.models import Endpoint
 EDITABLE = {
     FlavorGroupSettings,
     FlavorGroupRule,
+    OvercommitRule,
     Pipeline,
     PlannedHostChange,
     User,

@@ -13,18 +13,17 @@ from pydantic import ValidationError
 from bridge.domain.owned_fields import (
     Amounts,
     Field,
-    OvercommitRule,
     Requested,
     Stated,
     amounts_patch,
     cells_patch,
     groups_patch,
-    overcommit_of,
     overcommit_patch,
 )
 from bridge.hypervisors.reading import object_node, read_hypervisor, stated_fields
 from config.environment import load_environment
 from config.sections_hypervisors import HypervisorSettings
+from hosts.domain.overcommit import OvercommitRule, overcommit_of
 from tests.bridge.hypervisor_objects import hypervisor_object, with_spec
 
 BASE = {"HEADROOM_SECRET_KEY": "k" * 40, "DATABASE_URL": "postgresql:///x"}

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from capacity.models import HostCapacity
-from hosts.models import Host
+from hosts.models import Host, OvercommitRule
 from hosts.services.host_orders import HostOrder, change_host
+from hosts.services.overcommit_rules import reconcile_overcommit, save_rule
 from placement.models import Aggregate, ResourceProvider
 from placement.services.hosts import (
     HostReconciliation,
@@ -222,6 +223,11 @@ def test_ratios_that_an_operator_ordered_outlive_what_clients_report(
     change_host("h1", HostOrder(overcommit={}), actor=ANN, request_id="r")
     report(104)
     assert host.effective_vcpus == 1600
+    rule = OvercommitRule(position=1, hasnt_trait="CUSTOM_NONE", cpu_ratio=Decimal(2))
+    save_rule(rule, actor=ANN, request_id="r")
+    assert reconcile_overcommit(actor=ANN, request_id="r") == 1
+    report(54)
+    assert (host.effective_vcpus, host.effective_memory_bytes) == (100, 6 * GIB)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from commitments.models import CommitmentEvent
-from hosts.models import Host
+from hosts.models import Eviction, Host
 from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN, VIEWER
 from tests.commitments.slot_worlds import accepted_slot, put_into, vm_on
@@ -48,6 +48,9 @@ def test_empty_slots_go_and_what_has_vms_is_told(host_1: Host, host_new: Host) -
     assert event.reason.endswith("moved to host-new: host host-1 is evicted: fans")
     entry = AuditEntry.objects.get(action="host_evicted")
     assert (entry.reason, entry.request_id) == ("fans", task)
+    open_one = Eviction.objects.get()
+    assert (open_one.host, open_one.outstanding_vms) == (host_1, 1)
+    assert open_one.outstanding[0]["uuid"] == vm.openstack_id
     again = told(evict(), "EvictedHost", status=202)
     assert again == found | {"slots_moved": 0, "task_id": again["task_id"]}
 

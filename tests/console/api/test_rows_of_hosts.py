@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from console.api.host_rows import ROWS_OF_HOSTS
 from hosts.agents.leases import fence
 from hosts.models import Host
+from hosts.services.evictions import open_eviction
 from journal.actors import Actor
 from journal.services import Change, record_changes
 from tests.console.api.conftest import ask, page, problem, walked
@@ -52,6 +54,27 @@ def test_a_host_has_its_own_rows_and_none_of_others() -> None:
         assert told[0]["reason"] == f"of {name}"
         assert told[1]["object_id"] == works[name].gwid
         assert walked(f"{base}/events?action=host_workload_created") == told[1:2]
+
+
+def test_conditions_and_evictions_of_a_host_are_told() -> None:
+    host = make_host("h1", conditions={"Ready": "True", "Evicting": "False"}, maintenance="manual")
+    make_host("h2", conditions={"Ready": "False"})
+    items = walked("/api/v1/hosts/h1/conditions?limit=1")
+    assert [(one["type"], one["status"]) for one in items] == [
+        ("Evicting", "False"), ("Ready", "True"),
+    ]  # fmt: skip
+    assert all(one["last_transition_at"] for one in items)
+    (only,) = walked("/api/v1/hosts/h1/conditions?type=Ready")
+    assert only == items[1]
+
+    make_vm("vm", host, memory_gib=4)
+    with transaction.atomic():
+        open_eviction(host, reason="new disks", actor=ANN)
+    (told,) = walked("/api/v1/hosts/h1/evictions")
+    assert (told["outstanding_vms"], told["reason"], told["closed_at"]) == (1, "new disks", None)
+    assert told["outstanding"][0]["step"] == "live migration"
+    assert walked("/api/v1/hosts/h1/evictions?end=succeeded") == []
+    assert walked("/api/v1/hosts/h2/evictions") == []
 
 
 @pytest.mark.parametrize("view", ROWS_OF_HOSTS, ids=lambda view: view.path_label)
