@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import fixtures
-from outcomes import Collector, Group, Outcome, print_group, write_report
+from outcomes import CaseResult, Collector, Group, print_group, write_report
 from seeding import Preparer
 
 DISTRIBUTION = "osc-placement"
@@ -79,7 +79,7 @@ def run_module(name: str, tests: list[unittest.TestCase]) -> Group:
         collector = Collector({})
         with redirect_stderr(io.StringIO()):  # the tests log every step
             test.run(collector)
-        missing = Outcome(name=test.id(), verdict="failed", text="no result was recorded")
+        missing = CaseResult(name=test.id(), verdict="failed", text="no result was recorded")
         kept = list(collector.by_name.values()) or [missing]
         outcomes.append(kept[0])
     return Group(

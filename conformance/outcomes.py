@@ -20,7 +20,7 @@ FIXTURE_FAILURE = "fixture failure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CaseResult:
     """One test: its name, what became of it, and why."""
 
     name: str
@@ -35,7 +35,7 @@ class Group:
     file: str
     profile: str
     seconds: float = 0.0
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[CaseResult] = field(default_factory=list)
 
     @property
     def counts(self) -> Counter[str]:
@@ -52,7 +52,7 @@ class Collector(TestResult):
 
     def __init__(self, untestable: Mapping[str, str]) -> None:
         super().__init__()
-        self.by_name: dict[str, Outcome] = {}
+        self.by_name: dict[str, CaseResult] = {}
         self._untestable = untestable
 
     def addSuccess(self, test: TestCase) -> None:  # noqa: N802 - unittest's name
@@ -86,7 +86,7 @@ class Collector(TestResult):
             return
         if verdict == "failed" and name in self._untestable:
             verdict, text = "untestable", self._untestable[name]
-        self.by_name[name] = Outcome(name=name, verdict=verdict, text=text)
+        self.by_name[name] = CaseResult(name=name, verdict=verdict, text=text)
 
 
 def test_name(test: TestCase) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from gabbi import fixture as gabbi_fixture
 from gabbi import handlers, suitemaker, utils
-from outcomes import Collector, Group, Outcome, print_group, write_report
+from outcomes import CaseResult, Collector, Group, print_group, write_report
 from scenes import PROFILES, SCENES
 from seeding import Preparer
 
@@ -113,7 +113,7 @@ def run_file(path: Path, urls: Mapping[str, str], module: types.SimpleNamespace)
         seconds=round(time.monotonic() - started, 2),
         outcomes=[
             collector.by_name.get(
-                test["name"], Outcome(name=test["name"], verdict="failed", text=missing)
+                test["name"], CaseResult(name=test["name"], verdict="failed", text=missing)
             )
             for test in content["tests"]
         ],

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from commitments.domain.statuses import Cause, Outcome
+from commitments.domain.statuses import Cause, Ruling
 
 INSUFFICIENT_CAPACITY = "insufficient capacity"
 INSUFFICIENT_CORES = "insufficient CPU cores"
@@ -51,7 +51,7 @@ class CoresDecision:
         retry_seconds: Seconds until the next try where the usual backoff does not apply, else None.
     """
 
-    outcome: Outcome
+    outcome: Ruling
     message: str = ""
     cause: Cause | None = None
     retry_seconds: int | None = None
@@ -194,19 +194,19 @@ def cores_decision(
     Source: spec commitments, 8.5.
     """
     if is_rejected_already:
-        return CoresDecision(outcome=Outcome.REJECTED)
+        return CoresDecision(outcome=Ruling.REJECTED)
     if total_vcpus is None:
         return CoresDecision(
-            outcome=Outcome.RESERVING,
+            outcome=Ruling.RESERVING,
             message=WAITING_FOR_CORES,
             cause=Cause.TRANSIENT,
             retry_seconds=CALLER_WAITS_RETRY_SECONDS if may_reject else None,
         )
     available_vcpus = total_vcpus - held_vcpus
     if available_vcpus >= requested_vcpus:
-        return CoresDecision(outcome=Outcome.ACCEPTED)
+        return CoresDecision(outcome=Ruling.ACCEPTED)
     return CoresDecision(
-        outcome=Outcome.REJECTED if may_reject else Outcome.RESERVING,
+        outcome=Ruling.REJECTED if may_reject else Ruling.RESERVING,
         message=cores_headroom_message(available_vcpus, requested_vcpus),
         cause=Cause.CAPACITY,
     )

@@ -35,7 +35,7 @@ from commitments.domain.renewal import plan_renewal
 from commitments.domain.slot_asks import OpenHosts, like_ask, stored_ask
 from commitments.domain.slot_room import SlotRoom, divided_rooms, shrunk_block
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import Cause, Outcome, ResourceType
+from commitments.domain.statuses import Cause, ResourceType, Ruling
 from commitments.domain.succession import SlotDivision, SlotHandover, hand_over_slots
 from scheduling.decision import Decision
 from scheduling.evaluation import CompiledPipeline
@@ -160,7 +160,7 @@ class CommitmentDecision:
     """
 
     target: CommitmentTarget
-    outcome: Outcome
+    outcome: Ruling
     message: str = ""
     cause: Cause | None = None
     slot_plan: SlotPlan | None = None
@@ -208,7 +208,7 @@ class AdmissionPlan:
     @property
     def rejections(self) -> tuple[CommitmentDecision, ...]:
         """Return the decisions that are a no, in order."""
-        return tuple(d for d in self.decisions if d.outcome is Outcome.REJECTED)
+        return tuple(d for d in self.decisions if d.outcome is Ruling.REJECTED)
 
 
 def plan_admission(
@@ -429,10 +429,10 @@ class _Admission:
                 self._cut(draft, found)
                 placements += _placements(found)
             decision = self._decide(draft, placements, cores)
-            if decision.outcome is Outcome.RESERVING and _may_give_up(draft):
+            if decision.outcome is Ruling.RESERVING and _may_give_up(draft):
                 decision = self._gives_up(draft, decision)
                 placer = self._new_placer()
-            if decision.outcome in {Outcome.ACCEPTED, Outcome.RESERVING}:
+            if decision.outcome in {Ruling.ACCEPTED, Ruling.RESERVING}:
                 self._hold(decision.placements)
                 self._released.update(decision.slot_plan.cut_ids if decision.slot_plan else ())
             decisions.append(decision)
@@ -503,9 +503,9 @@ class _Admission:
     ) -> CommitmentDecision:
         target = draft.target
         if target.desired is None:
-            return CommitmentDecision(target=target, outcome=Outcome.DELETED)
+            return CommitmentDecision(target=target, outcome=Ruling.DELETED)
         if not target.is_holding:
-            outcome = Outcome.PLANNED if target.is_planned else Outcome.RELEASED
+            outcome = Ruling.PLANNED if target.is_planned else Ruling.RELEASED
             return CommitmentDecision(target=target, outcome=outcome)
         if not _wants_slots(target):
             draft.refusal, draft.cause = cores.ask(target, target.desired)
@@ -515,9 +515,9 @@ class _Admission:
             if missing:
                 draft.refusal = slots_message(total - missing, total)
                 draft.cause = Cause.CAPACITY
-        outcome = Outcome.ACCEPTED
+        outcome = Ruling.ACCEPTED
         if draft.refusal:
-            outcome = Outcome.REJECTED if self._may_reject else Outcome.RESERVING
+            outcome = Ruling.REJECTED if self._may_reject else Ruling.RESERVING
         return CommitmentDecision(
             target=target,
             outcome=outcome,

@@ -19,7 +19,7 @@ from commitments.domain.admission import (
 )
 from commitments.domain.first_fit import Fit, first_fit
 from commitments.domain.planner import count_new_slots
-from commitments.domain.statuses import Cause, Outcome, ResourceType
+from commitments.domain.statuses import Cause, ResourceType, Ruling
 from commitments.domain.timeline import Timeline
 from scheduling.decision import Decision, explain_removals
 from scheduling.table import HostTable
@@ -166,7 +166,7 @@ def largest_fitting_units(
         tried = [replace(t, desired=smaller) if t.commitment_uuid == uuid else t for t in targets]
         plan = plan_admission(snapshot, tried, may_reject=True, now=now)
         return all(
-            d.outcome is not Outcome.REJECTED
+            d.outcome is not Ruling.REJECTED
             for d in plan.decisions
             if d.target.commitment_uuid == uuid
         )

@@ -38,8 +38,8 @@ class CommitmentStatus(StrEnum):
         return self in FINAL_STATUSES
 
 
-class Outcome(StrEnum):
-    """What was decided about one commitment."""
+class Ruling(StrEnum):
+    """What a plan rules about one commitment."""
 
     ACCEPTED = "accepted"
     PLANNED = "planned"

@@ -19,7 +19,7 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.advice import Advice, advise
-from commitments.domain.statuses import Outcome, ResourceType
+from commitments.domain.statuses import ResourceType, Ruling
 from commitments.domain.timeline import (
     HostChange,
     Sweep,
@@ -125,7 +125,7 @@ def _after(snapshot: AdmissionSnapshot, plan: AdmissionPlan) -> AdmissionSnapsho
     cores = dict(snapshot.cores)
     for decision in plan.decisions:
         desired = decision.target.desired
-        if desired is None or decision.outcome is not Outcome.ACCEPTED:
+        if desired is None or decision.outcome is not Ruling.ACCEPTED:
             continue
         key = (desired.flavor_group_name, desired.zone)
         if desired.resource_type is ResourceType.CORES and key in cores:

@@ -34,7 +34,7 @@ from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.renewal import are_up_to_date
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import UNFINISHED_STATUSES, CommitmentStatus, ResourceType, Ruling
 from commitments.metrics.slots import SLOT_RENEWALS
 from commitments.models import Commitment
 from commitments.selectors.payg import payg_candidates
@@ -244,7 +244,7 @@ def plan_renewing(
     plan = plan_admission(renewing, [target], may_reject=False, now=now)
     decision = plan.decisions[0]
     is_renewed = decision.slot_plan is not None and bool(decision.slot_plan.renew_ids)
-    if is_renewed and decision.outcome is Outcome.ACCEPTED and _is_worth_it(snapshot, decision):
+    if is_renewed and decision.outcome is Ruling.ACCEPTED and _is_worth_it(snapshot, decision):
         _count("renewed")
         return plan
     if is_renewed:

@@ -36,7 +36,7 @@ from commitments.domain.admission import (
 )
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import Cause, Outcome
+from commitments.domain.statuses import Cause, Ruling
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment
 from commitments.selectors.payg import still_running_alone
 from commitments.services.admission import slot_room
@@ -204,7 +204,7 @@ def _decide_rows(application: Application) -> tuple[list[_Written], list[Commitm
     vm_counts = _assigned_vm_counts(application.rows.values())
     for wanted, decision in zip(application.wanted, application.plan.decisions, strict=True):
         stored = application.rows.get(wanted.commitment_uuid)
-        if decision.outcome is Outcome.DELETED:
+        if decision.outcome is Ruling.DELETED:
             if stored is not None:
                 gone.append(stored)
             continue
@@ -333,7 +333,7 @@ def _create_slots(written: Sequence[_Written], application: Application) -> None
 
 def _new_slot(item: _Written, placement: SlotPlacement, application: Application) -> Reservation:
     row, held_for = item.row, item.slots_follow
-    is_rollback = item.decision.outcome is Outcome.REJECTED
+    is_rollback = item.decision.outcome is Ruling.REJECTED
     slot = Reservation(
         kind=ReservationKind.COMMITTED,
         zone=held_for.zone,

@@ -38,7 +38,7 @@ from commitments.domain.advice import Advice, advice_lines
 from commitments.domain.changeset import ChangeRequest, find_contradictions, net_demand
 from commitments.domain.confirmation import requires_confirmation
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType, Ruling
 from commitments.domain.timeline import counted_cores
 from commitments.models import Commitment
 from commitments.services.admission import read_cores, read_slots, read_snapshot
@@ -292,7 +292,7 @@ def _log_differences(wanted: Sequence[WantedCommitment], rows: Mapping[str, Comm
 
 def nudge_after_commit(application: Application) -> None:
     """Start background work that the change calls for, once it is committed."""
-    needs_repair = any(d.outcome is Outcome.RESERVING for d in application.plan.decisions)
+    needs_repair = any(d.outcome is Ruling.RESERVING for d in application.plan.decisions)
     transaction.on_commit(lambda: nudge(needs_repair=needs_repair), robust=True)
 
 
@@ -378,7 +378,7 @@ def _as_far_as_dry_runs_go(application: Application) -> Application:
         return (group_settings.ram if is_memory else group_settings.cores).handles_dry_run
 
     decisions = application.plan.decisions
-    told = tuple(d for d in decisions if d.outcome is not Outcome.REJECTED or is_checked(d.target))
+    told = tuple(d for d in decisions if d.outcome is not Ruling.REJECTED or is_checked(d.target))
     return replace(application, plan=replace(application.plan, decisions=told))
 
 

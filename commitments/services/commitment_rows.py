@@ -23,7 +23,7 @@ from commitments.domain.state import (
     CommitmentState,
     from_committed_resource,
 )
-from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import Cause, CommitmentStatus, ResourceType, Ruling
 from commitments.domain.summary import SummaryInput, status_summary
 from commitments.models import Commitment, Condition
 
@@ -69,11 +69,11 @@ ACCEPTED_IDENTITY = {
 }
 
 CONDITION_OF_OUTCOME = {
-    Outcome.ACCEPTED: (True, Condition.ACCEPTED, "commitment successfully reserved"),
-    Outcome.PLANNED: (False, Condition.PLANNED, "commitment is not yet active"),
-    Outcome.RELEASED: (False, Condition.EXPIRED, "commitment is no longer active"),
-    Outcome.RESERVING: (False, Condition.RESERVING, ""),
-    Outcome.REJECTED: (False, Condition.REJECTED, ""),
+    Ruling.ACCEPTED: (True, Condition.ACCEPTED, "commitment successfully reserved"),
+    Ruling.PLANNED: (False, Condition.PLANNED, "commitment is not yet active"),
+    Ruling.RELEASED: (False, Condition.EXPIRED, "commitment is no longer active"),
+    Ruling.RESERVING: (False, Condition.RESERVING, ""),
+    Ruling.REJECTED: (False, Condition.REJECTED, ""),
 }
 
 
@@ -272,7 +272,7 @@ def write_decision(
 
 def _set_condition(row: Commitment, decision: CommitmentDecision, now: datetime) -> None:
     status, reason, message = CONDITION_OF_OUTCOME[decision.outcome]
-    if decision.outcome is Outcome.RELEASED and row.state == CommitmentStatus.SUPERSEDED:
+    if decision.outcome is Ruling.RELEASED and row.state == CommitmentStatus.SUPERSEDED:
         reason = Condition.SUPERSEDED
     stored = None
     if row.ready_changed_at is not None:
@@ -293,7 +293,7 @@ def _set_condition(row: Commitment, decision: CommitmentDecision, now: datetime)
 
 
 def _set_acceptance(row: Commitment, decision: CommitmentDecision, now: datetime) -> None:
-    if decision.outcome is Outcome.ACCEPTED:
+    if decision.outcome is Ruling.ACCEPTED:
         spec = spec_record(row)
         if row.accepted_spec != spec:
             row.accepted_spec = spec
@@ -303,7 +303,7 @@ def _set_acceptance(row: Commitment, decision: CommitmentDecision, now: datetime
             row.confirmed_at = now
     elif _is_rolled_back(row, decision):
         row.accepted_amount = (row.accepted_spec or {}).get("amount")
-    elif decision.outcome is not Outcome.RESERVING:
+    elif decision.outcome is not Ruling.RESERVING:
         row.accepted_amount = None
 
 
@@ -312,7 +312,7 @@ def _is_rolled_back(row: Commitment, decision: CommitmentDecision) -> bool:
 
     Not once the acceptance ended, nor when nobody can read it.
     """
-    is_rejected = decision.outcome is Outcome.REJECTED
+    is_rejected = decision.outcome is Ruling.REJECTED
     return is_rejected and decision.target.is_holding and keeps_acceptance(row)
 
 
@@ -350,8 +350,8 @@ def _next_reconcile_at(
     row: Commitment, decision: CommitmentDecision, now: datetime
 ) -> datetime | None:
     """Return when to look again: at a retry, else at the next start or end that is known."""
-    is_incomplete = decision.outcome is Outcome.REJECTED and not decision.is_complete
-    is_reserving = decision.outcome is Outcome.RESERVING
+    is_incomplete = decision.outcome is Ruling.REJECTED and not decision.is_complete
+    is_reserving = decision.outcome is Ruling.RESERVING
     if is_reserving and row.allow_rejection and decision.cause is Cause.TRANSIENT:
         return now + timedelta(seconds=CALLER_WAITS_RETRY_SECONDS)  # somebody waits (8.5)
     if is_reserving or is_incomplete:
@@ -362,12 +362,12 @@ def _next_reconcile_at(
             cap_seconds=settings.HEADROOM.retry.cap_seconds,
         )
         return now + timedelta(seconds=delay_seconds)
-    if decision.outcome not in {Outcome.ACCEPTED, Outcome.PLANNED, Outcome.REJECTED}:
+    if decision.outcome not in {Ruling.ACCEPTED, Ruling.PLANNED, Ruling.REJECTED}:
         return None
-    start_time = row.start_time if decision.outcome is Outcome.ACCEPTED else None
+    start_time = row.start_time if decision.outcome is Ruling.ACCEPTED else None
     known = (start_time, row.end_time, decision.retry_at)
     ahead = [moment for moment in known if moment and moment > now]
-    if decision.outcome is Outcome.REJECTED and keeps_acceptance(row):
+    if decision.outcome is Ruling.REJECTED and keeps_acceptance(row):
         accepted_end = (row.accepted_spec or {}).get("endTime")
         ends = datetime.fromisoformat(accepted_end) if accepted_end else None
         ahead += [ends] if ends and ends > now else []

@@ -28,7 +28,7 @@ from commitments.domain.admission import (
 from commitments.domain.state import (
     CommitmentFormatError,
 )
-from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import FINAL_STATUSES, CommitmentStatus, ResourceType, Ruling
 from commitments.metrics.slots import REPAIR_SET_ASIDE
 from commitments.models import Commitment, CommitmentEvent, Condition
 from commitments.selectors.outdated_slots import commitments_with_outdated_slots
@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 CHUNK_ROWS = 200
 MANY_ROWS = 100
-NEWS_FOR_USAGE = {Outcome.ACCEPTED.value, Outcome.RELEASED.value, Outcome.REJECTED.value}
+NEWS_FOR_USAGE = {Ruling.ACCEPTED.value, Ruling.RELEASED.value, Ruling.REJECTED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +98,11 @@ class _Run(Run):
 
     def report(self) -> RepairReport:
         return RepairReport(
-            accepted=self.counts.get(Outcome.ACCEPTED, 0),
-            reserving=self.counts.get(Outcome.RESERVING, 0),
-            released=self.counts.get(Outcome.RELEASED, 0),
-            other=self.counts.get(Outcome.PLANNED, 0),
-            rejected=self.counts.get(Outcome.REJECTED, 0),
+            accepted=self.counts.get(Ruling.ACCEPTED, 0),
+            reserving=self.counts.get(Ruling.RESERVING, 0),
+            released=self.counts.get(Ruling.RELEASED, 0),
+            other=self.counts.get(Ruling.PLANNED, 0),
+            rejected=self.counts.get(Ruling.REJECTED, 0),
             invalid=self.counts.get("invalid", 0),
             skipped=tuple(self.skipped),
         )

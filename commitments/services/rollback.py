@@ -24,7 +24,7 @@ from commitments.domain.state import (
     CommitmentState,
     from_committed_resource,
 )
-from commitments.domain.statuses import Cause, Outcome
+from commitments.domain.statuses import Cause, Ruling
 from commitments.metrics.slots import SLOT_LIMIT_REJECTIONS
 from commitments.models import Commitment
 from commitments.services.commitment_rows import asks_for_more, is_rejected, keeps_acceptance
@@ -92,10 +92,10 @@ def _rejected(
         decisions=(
             replace(
                 decision,
-                outcome=Outcome.REJECTED,
+                outcome=Ruling.REJECTED,
                 message=message,
                 cause=refusal.cause if refusal is not None else None,
-                is_complete=decision.outcome is not Outcome.RESERVING,
+                is_complete=decision.outcome is not Ruling.RESERVING,
             ),
         ),
     )

@@ -63,7 +63,7 @@ SELECT s.uuid::text, s.write_id FROM placement_split_consumer s WHERE s.uuid = A
 """
 
 
-class Outcome(Enum):
+class Resolution(Enum):
     """What the other side made of its part."""
 
     AFTER = "carried out"
@@ -169,10 +169,10 @@ def write_both(
     try:
         answer = ask("POST", "/allocations", row.minor, orjson.dumps(row.body))
     except (UpstreamAway, UpstreamUnreachable):
-        _finish(row.pk, Outcome.BEFORE)
+        _finish(row.pk, Resolution.BEFORE)
         raise
     except PlacementError as error:
-        if settle(row, ask) is Outcome.AFTER:
+        if settle(row, ask) is Resolution.AFTER:
             return None
         _note(row, str(error))
         raise
@@ -180,13 +180,13 @@ def write_both(
         _finish_done(row)
         return None
     if answer.status in CLIENT_ERRORS:
-        _finish(row.pk, Outcome.BEFORE)
-    elif settle(row, ask) is Outcome.AFTER:
+        _finish(row.pk, Resolution.BEFORE)
+    elif settle(row, ask) is Resolution.AFTER:
         return None
     return answer
 
 
-def settle(row: SplitWrite, ask: Asks) -> Outcome | None:
+def settle(row: SplitWrite, ask: Asks) -> Resolution | None:
     """Bring a write of unknown outcome to its end, if that can be known now."""
     try:
         now = {consumer: held_there(ask, consumer) for consumer in row.theirs}
@@ -196,7 +196,7 @@ def settle(row: SplitWrite, ask: Asks) -> Outcome | None:
     outcome = outcome_of(row.theirs, now)
     if outcome is None:
         _note(row, "the other side holds neither what it held nor what it was to hold")
-    elif outcome is Outcome.BEFORE and database_now() < row.ends_at:
+    elif outcome is Resolution.BEFORE and database_now() < row.ends_at:
         return None
     else:
         _finish(row.pk, outcome)
@@ -230,14 +230,14 @@ def heal(ask: Asks) -> dict[str, int]:
     return {"settled": settled, "left": len(rows) - settled}
 
 
-def outcome_of(theirs: Mapping[str, Any], now: Mapping[str, Held]) -> Outcome | None:
+def outcome_of(theirs: Mapping[str, Any], now: Mapping[str, Held]) -> Resolution | None:
     """Return what the other side made of a request, nothing if its state is another one.
 
     Args:
         theirs: By consumer, ``before`` and ``after`` with ``resources`` and ``generation``.
         now: What the consumers hold there.
     """
-    for outcome, name in ((Outcome.AFTER, "after"), (Outcome.BEFORE, "before")):
+    for outcome, name in ((Resolution.AFTER, "after"), (Resolution.BEFORE, "before")):
         if all(
             now[consumer].resources == states[name]["resources"]
             and now[consumer].generation == states[name]["generation"]
@@ -353,19 +353,19 @@ def _document(part: Part, minor: int) -> dict[str, Any]:
 def _finish_done(row: SplitWrite) -> None:
     """End a write that both sides have done; where ours cannot shrink now, a task does it later."""
     try:
-        _finish(row.pk, Outcome.AFTER)
+        _finish(row.pk, Resolution.AFTER)
     except HeadroomError as error:
         _note(row, error.message)
 
 
-def _finish(key: int, outcome: Outcome) -> None:
+def _finish(key: int, outcome: Resolution) -> None:
     """Turn the hold into what is to be here, and forget the write; does nothing a second time."""
 
     def write() -> None:
         row = SplitWrite.objects.select_for_update().filter(pk=key).first()
         if row is None:
             return
-        states = row.after if outcome is Outcome.AFTER else row.before
+        states = row.after if outcome is Resolution.AFTER else row.before
         request = AllocationRequest(
             consumers=[_write_of(uuid, state) for uuid, state in states.items()],
             checks_generations=False,

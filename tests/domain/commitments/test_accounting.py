@@ -19,13 +19,13 @@ from commitments.domain.accounting import (
     slots_message,
     timeout_reason,
 )
-from commitments.domain.statuses import Cause, Outcome
+from commitments.domain.statuses import Cause, Ruling
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 987_654, tzinfo=UTC)
 ACCEPTED, RESERVING, REJECTED = (
-    Outcome.ACCEPTED,
-    Outcome.RESERVING,
-    Outcome.REJECTED,
+    Ruling.ACCEPTED,
+    Ruling.RESERVING,
+    Ruling.REJECTED,
 )
 MINUTE = timedelta(minutes=1)
 SHORT = "insufficient CPU cores: 8 available, 10 requested"
@@ -180,7 +180,7 @@ def test_cores_are_decided_by_the_headroom(
     held: int,
     requested: int,
     may_reject: bool,
-    expected: tuple[Outcome, str, Cause | None, int | None],
+    expected: tuple[Ruling, str, Cause | None, int | None],
 ) -> None:
     outcome, message, cause, retry_seconds = expected
     assert cores_decision(total, held, requested, may_reject=may_reject) == CoresDecision(

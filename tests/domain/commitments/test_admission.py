@@ -21,7 +21,7 @@ from commitments.domain.cores_account import CoresLedger
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom, shrunk_block
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import Cause, CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import Cause, CommitmentStatus, ResourceType, Ruling
 from commitments.domain.succession import hand_over_slots
 from scheduling.needs import Needs
 from scheduling.resources import GIB, ZERO, ResourceVector
@@ -117,7 +117,7 @@ def plan(
 def test_unknown_group_is_refused_with_its_name() -> None:
     unknown = target(replace(state("c-1", 1), flavor_group_name="nosuch"))
     decision = plan([host(1, 8)], [unknown]).decisions[0]
-    assert (decision.outcome, decision.cause) == (Outcome.REJECTED, Cause.STRUCTURAL)
+    assert (decision.outcome, decision.cause) == (Ruling.REJECTED, Cause.STRUCTURAL)
     assert decision.message == "flavor group not found: nosuch"
 
 
@@ -137,7 +137,7 @@ def test_flavor_without_vcpus_cannot_be_placed() -> None:
     bare = FlavorGroupDef(name="g", flavors=(FlavorSpec(name="bare", vcpus=0, memory_bytes=GIB),))
     snapshot = AdmissionSnapshot(hosts=HostTable.from_rows([host(1, 8)]), groups={"g": bare})
     decided = plan_admission(snapshot, [target(state("c-1", 1))], may_reject=True, now=NOW)
-    assert decided.decisions[0].outcome is Outcome.REJECTED
+    assert decided.decisions[0].outcome is Ruling.REJECTED
 
 
 def test_shrunk_slot_with_vms_gives_its_free_part_back() -> None:
@@ -171,7 +171,7 @@ def test_commitment_without_amount_or_start_holds_nothing() -> None:
     rooms = {7: SlotRoom(host_ids=(1,), blocked=gib(1))}
     decided = plan([host(1, 8, gib(1))], [planned, ended], rooms=rooms)
     assert decided.block_deltas == {1: ZERO - gib(1)}
-    assert [d.outcome for d in decided.decisions] == [Outcome.PLANNED, Outcome.RELEASED]
+    assert [d.outcome for d in decided.decisions] == [Ruling.PLANNED, Ruling.RELEASED]
 
 
 def test_unknown_cores_are_a_passing_cause() -> None:
@@ -186,7 +186,7 @@ def test_shrunk_slot_without_a_host_blocks_nothing() -> None:
         [target(state("c-1", 2), slots=[held])],
         rooms={1: SlotRoom()},
     )
-    assert decided.decisions[0].outcome is Outcome.ACCEPTED
+    assert decided.decisions[0].outcome is Ruling.ACCEPTED
     assert sum(delta.memory_bytes for delta in decided.block_deltas.values()) == 4 * GIB
 
 
@@ -208,7 +208,7 @@ def test_cores_accepted_before_are_accepted_again_without_room() -> None:
     again = replace(target(state("c-1", 16, resource_type=ResourceType.CORES)), accepted_cores=16)
     other = target(state("c-2", 1, resource_type=ResourceType.CORES))
     decided = plan([], [again, other], cores=16)
-    assert [d.outcome for d in decided.decisions] == [Outcome.ACCEPTED, Outcome.REJECTED]
+    assert [d.outcome for d in decided.decisions] == [Ruling.ACCEPTED, Ruling.REJECTED]
 
 
 def test_released_blocks_of_unknown_hosts_change_nothing() -> None:
@@ -307,10 +307,10 @@ def test_capacity_is_never_exceeded_and_a_yes_holds_everything(
         assert_fits(hosts, decided)
     for decision, amount in zip(decided.decisions, wanted, strict=True):
         placed = [p for p in decision.placements if p.decision and p.decision.host_id is not None]
-        if decision.outcome is Outcome.ACCEPTED:
+        if decision.outcome is Ruling.ACCEPTED:
             assert sum(p.slot.memory_bytes for p in placed) == amount * GIB
         else:
-            refusal = Outcome.REJECTED if may_reject else Outcome.RESERVING
+            refusal = Ruling.REJECTED if may_reject else Ruling.RESERVING
             assert decision.outcome is refusal
     assert decided == plan(hosts, targets, may_reject=may_reject)
     assert decided.block_deltas == plan(hosts[::-1], targets, may_reject=may_reject).block_deltas
@@ -347,7 +347,7 @@ def test_split_and_merge_hand_every_slot_over_in_a_full_zone(
         start += amount
     beginning = [target(state(f"new-{n}", amount)) for n, amount in enumerate(new_amounts)]
     decided = plan(hosts, [*beginning, *ending], may_reject=False, rooms=rooms)
-    assert {d.outcome for d in decided.decisions} == {Outcome.ACCEPTED, Outcome.DELETED}
+    assert {d.outcome for d in decided.decisions} == {Ruling.ACCEPTED, Ruling.DELETED}
     assert decided.released_slot_ids == ()
     assert decided.block_deltas == {}
     assert len(decided.handovers) == total

@@ -17,7 +17,7 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.slot_room import SlotRoom
-from commitments.domain.statuses import CommitmentStatus, Outcome
+from commitments.domain.statuses import CommitmentStatus, Ruling
 from scheduling.table import HostTable
 from tests.domain.commitments.test_admission import (
     LARGE,
@@ -113,7 +113,7 @@ def test_batch_holds_what_counting_gives(batch: list[Asked], rooms_gib: list[int
     assert held == held_by_counting(batch, sum(rooms_gib))
     for asked, decision, held_gib in zip(batch, plan.decisions, held, strict=True):
         is_whole = held_gib == asked.amount_gib
-        assert (decision.outcome is Outcome.ACCEPTED) is is_whole
+        assert (decision.outcome is Ruling.ACCEPTED) is is_whole
         assert is_whole or held_gib == 0 or not asked.is_pending
     change_gib = sum(held) - sum(asked.stored for asked in batch)
     taken = sum(delta.memory_bytes for delta in plan.block_deltas.values())
@@ -131,7 +131,7 @@ def test_what_one_gives_up_is_there_for_the_next(*, with_large: bool) -> None:
     )
     plan = plan_admission(snapshot, [too_large, target(state("c-2", 8))], may_reject=False, now=NOW)
     waits, whole = plan.decisions
-    assert waits.outcome is Outcome.RESERVING
+    assert waits.outcome is Ruling.RESERVING
     assert [placement.host_id for placement in waits.placements if placement.host_id] == []
     assert "insufficient capacity" in waits.message
-    assert whole.outcome is Outcome.ACCEPTED
+    assert whole.outcome is Ruling.ACCEPTED

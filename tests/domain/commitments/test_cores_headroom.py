@@ -16,7 +16,7 @@ from commitments.domain.admission import (
     plan_admission,
 )
 from commitments.domain.cores_account import CoresHolding, CoresLedger
-from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType, Ruling
 from commitments.domain.timeline import CoresRelease, Sweep, Timeline
 from scheduling.table import HostTable
 from tests.domain.commitments.test_admission import GROUP, NOW, state, target
@@ -129,14 +129,14 @@ def test_what_a_commitment_of_the_batch_keeps_is_given_to_no_other(
     old, new = cores("c-old", wanted, project="q", accepted=10), cores("c-new", 4)
     decided = plan(ledger, *([new, old] if first else [old, new]), may_reject=False)
     outcomes = {one.target.commitment_uuid: one.outcome for one in decided.decisions}
-    assert outcomes["c-new"] is Outcome.RESERVING
-    assert outcomes["c-old"] is Outcome.ACCEPTED
+    assert outcomes["c-new"] is Ruling.RESERVING
+    assert outcomes["c-old"] is Ruling.ACCEPTED
 
 
 def test_what_is_kept_needs_no_ledger() -> None:
     bare = AdmissionSnapshot(hosts=HostTable.from_rows([]), groups={"g": GROUP})
     decided = plan_admission(bare, [cores("c-1", 4, accepted=4)], may_reject=True, now=NOW)
-    assert decided.decisions[0].outcome is Outcome.ACCEPTED
+    assert decided.decisions[0].outcome is Ruling.ACCEPTED
 
 
 projects = st.sampled_from("pqr")
@@ -179,8 +179,8 @@ def test_no_batch_promises_more_than_is_left_beside_what_runs(
         others = {*running, *committed} - {desired.project_id}
         beside = sum(max(running.get(name, 0), committed[name]) for name in others)
         fits = beside + committed[desired.project_id] + grown <= total
-        assert (decision.outcome is Outcome.ACCEPTED) == (fits or grown <= 0)
-        if decision.outcome is Outcome.ACCEPTED and grown > 0:
+        assert (decision.outcome is Ruling.ACCEPTED) == (fits or grown <= 0)
+        if decision.outcome is Ruling.ACCEPTED and grown > 0:
             committed[desired.project_id] += grown
 
 
@@ -215,9 +215,9 @@ def test_who_gives_up_as_much_as_he_takes_is_never_refused(
     for project in {row[0] for row in rows}:
         own = [number for number, row in enumerate(rows) if row[0] == project]
         if sum(rows[number][2] for number in own) <= sum(rows[number][1] for number in own):
-            assert Outcome.RESERVING not in {outcomes[number] for number in own}
+            assert Ruling.RESERVING not in {outcomes[number] for number in own}
     kept = sum(
-        after if outcome is Outcome.ACCEPTED else min(before, after)
+        after if outcome is Ruling.ACCEPTED else min(before, after)
         for (_, before, after, _), outcome in zip(rows, outcomes, strict=True)
     )
     assert held + kept <= max(total, held + sum(before for _, before, _, _ in rows))

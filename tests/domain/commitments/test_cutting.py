@@ -23,7 +23,7 @@ from commitments.domain.admission import (
 from commitments.domain.planner import SlotView
 from commitments.domain.slot_room import SlotRoom
 from commitments.domain.state import CommitmentState
-from commitments.domain.statuses import CommitmentStatus, Outcome, ResourceType
+from commitments.domain.statuses import CommitmentStatus, ResourceType, Ruling
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
@@ -115,7 +115,7 @@ def planned(
 
 
 def is_granted(rooms: Sequence[Room], sizes: Sequence[Size], amount: int) -> bool:
-    return planned(rooms, sizes, wanting(amount)).decisions[0].outcome is Outcome.ACCEPTED
+    return planned(rooms, sizes, wanting(amount)).decisions[0].outcome is Ruling.ACCEPTED
 
 
 def held_sizes(plan: AdmissionPlan, number: int = 0) -> list[tuple[str, int]]:
@@ -220,7 +220,7 @@ def test_slots_of_a_plan_fit_their_hosts_and_add_up(
             for new in decision.slot_plan.creates
             if new.memory_bytes != flavors[new.resource_name].memory_bytes
         ]
-        assert len(odd) <= 1 or decision.outcome is not Outcome.ACCEPTED
+        assert len(odd) <= 1 or decision.outcome is not Ruling.ACCEPTED
         assert all(new.memory_bytes < flavors[new.resource_name].memory_bytes for new in odd)
         assert all(new.vcpus == flavors[new.resource_name].vcpus for new in odd)
         for number, room in enumerate(rooms):
@@ -243,9 +243,9 @@ def test_what_waits_is_cut_once_there_is_room_and_stays_as_it_is_until_then(
     later = planned(room, sizes, wanting(amount, slots=stored), may_reject=False)
     after = stored_slots(later, stored)
     assert sum(slot.memory_bytes for slot in after) == amount * GIB
-    assert (later.decisions[0].outcome is Outcome.ACCEPTED) or waiting > 0
+    assert (later.decisions[0].outcome is Ruling.ACCEPTED) or waiting > 0
     if waiting and largest_amount(room, sizes) >= waiting:
-        assert later.decisions[0].outcome is Outcome.ACCEPTED
+        assert later.decisions[0].outcome is Ruling.ACCEPTED
 
 
 def stored_slots(plan: AdmissionPlan, before: Sequence[SlotView] = ()) -> list[SlotView]:
@@ -319,7 +319,7 @@ def test_slots_are_as_large_as_all_of_them_can_be(
     rooms: list[Room], sizes: Sequence[Size], amount: int, held: dict[int, int]
 ) -> None:
     plan = planned(rooms, sizes, wanting(amount))
-    assert plan.decisions[0].outcome is Outcome.ACCEPTED
+    assert plan.decisions[0].outcome is Ruling.ACCEPTED
     assert Counter(memory for _, memory in held_sizes(plan)) == held
 
 
@@ -334,9 +334,9 @@ def test_a_refusal_tells_of_the_smallest_slot_and_counts_what_was_cut() -> None:
 def test_what_is_cut_obeys_the_limit_of_slots() -> None:
     rooms, sizes = [Room(9, 9), Room(9, 9)], LMS
     decision = planned(rooms, sizes, wanting(18), max_slots=6).decisions[0]
-    assert decision.outcome is Outcome.ACCEPTED
+    assert decision.outcome is Ruling.ACCEPTED
     decision = planned(rooms, sizes, wanting(18), max_slots=5).decisions[0]
-    assert decision.outcome is Outcome.REJECTED
+    assert decision.outcome is Ruling.REJECTED
     assert decision.exceeds_slot_limit
     assert decision.message == "commitment would create 6 new reservation slots, exceeds limit of 5"
 
@@ -359,19 +359,19 @@ def test_a_slot_with_vms_is_never_cut() -> None:
     rooms = [Room(3, 3), Room(3, 3)]
     plan = planned(rooms, LMS, wanting(4, slots=[held]), may_reject=False)
     assert plan.released_slot_ids == ()
-    assert plan.decisions[0].outcome is Outcome.RESERVING
+    assert plan.decisions[0].outcome is Ruling.RESERVING
     assert not plan.decisions[0].changes_slots
     empty = replace(held, has_allocations=False, allocated_memory_bytes=0)
     plan = planned(rooms, LMS, wanting(4, slots=[empty]), may_reject=False)
     assert plan.released_slot_ids == (1,)
-    assert plan.decisions[0].outcome is Outcome.ACCEPTED
+    assert plan.decisions[0].outcome is Ruling.ACCEPTED
     assert held_sizes(plan) == [("m1-c1", 1)] * 4
 
 
 def test_commitments_of_a_batch_see_what_those_before_them_hold() -> None:
     targets = [wanting(6, "a"), wanting(4, "b")]
     plan = planned([Room(9, 9), Room(1, 1)], LMS, *targets)
-    assert [decision.outcome for decision in plan.decisions] == [Outcome.ACCEPTED] * 2
+    assert [decision.outcome for decision in plan.decisions] == [Ruling.ACCEPTED] * 2
     plan = planned([Room(9, 9)], LMS, *targets)
     assert plan.decisions[1].message == (
         "insufficient capacity: 3/4 reservation slots could be placed"
