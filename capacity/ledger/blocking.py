@@ -1,7 +1,7 @@
 """What a reservation still takes from its host (spec commitments, 10.1).
 
-The rule stands twice and nowhere else: here, for what is planned, and as ``WANTED_BLOCKS`` in
-``capacity.ledger.rooms``, where rows are written. A property test holds them equal.
+The rule stands twice and nowhere else: here, for what is planned, and in SQL, where rows are
+written (``sql/capacity_wanted_blocks.sql``). A property test holds them equal.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 
-from capacity.ledger.rooms import EXPECTED_UNHELD
 from capacity.models import ReservationKind
 
 # A host that changed since the snapshot, or one of its aggregates, was filtered by facts that may
@@ -34,9 +33,9 @@ released AS (
      CROSS JOIN LATERAL (
            SELECT coalesce(sum(vm.memory_bytes), 0) AS memory_bytes,
                   coalesce(sum(vm.vcpus), 0) AS vcpus
-             FROM capacity_reservationallocation AS vm
-            WHERE vm.reservation_id = held.id AND held.kind = 'committed'
-              AND vm.vm_uuid <> %(vm_uuid)s AND {expected_unheld}
+             FROM capacity_vms_in_slot(
+                      held.id, held.target_host_id, held.confirmed_host_id) AS vm
+            WHERE held.kind = 'committed' AND vm.vm_uuid <> %(vm_uuid)s AND vm.is_due
            ) AS due
      WHERE held.kind <> ALL(%(ignored)s)
        AND (held.kind = 'committed' AND held.is_ready AND NOT %(is_locked)s
@@ -139,7 +138,6 @@ def hold_room_statement(ignored_kinds: frozenset[str]) -> str:
     """Return the statement that takes room on the best hosts, also where slots give it."""
     fitting_hosts = FITTING_HOSTS.format(
         as_chosen=AS_CHOSEN,
-        expected_unheld=EXPECTED_UNHELD,
         released_columns=", ".join(RELEASED_COLUMNS.format(part=part) for part in PARTS),
         **{
             f"room_for_{part}": ROOM_FOR.format(part=part, free=_free(part, ignored_kinds))

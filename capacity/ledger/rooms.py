@@ -39,63 +39,20 @@ IF_ROOM = """
            - room.failover_vcpus - room.in_flight_vcpus >= asked.vcpus)
 """
 
-# While a slot moves, its VMs may be on either host, and none of them counts as seen.
-SEEN = "vm.state = 'confirmed' AND held.confirmed_host_id = held.target_host_id"
-
-# An expected VM that an in-flight row holds on the hosts of the slot is blocked by that row.
-EXPECTED_UNHELD = """
-vm.state = 'expected' AND NOT (
-    EXISTS (SELECT FROM capacity_reservation AS flight
-             WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-               AND flight.target_host_id = held.target_host_id)
-    AND (held.confirmed_host_id IS NULL OR held.confirmed_host_id = held.target_host_id
-         OR EXISTS (SELECT FROM capacity_reservation AS flight
-                     WHERE flight.kind = 'in_flight' AND flight.vm_uuid = vm.vm_uuid
-                       AND flight.target_host_id = held.confirmed_host_id)))
+SET_BLOCKS = """
+UPDATE capacity_reservation AS held
+   SET blocked_memory_bytes = wanted.memory_bytes, blocked_vcpus = wanted.vcpus
+  FROM capacity_wanted_blocks() AS wanted
+ WHERE held.id = wanted.id AND ({chosen})
+   AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
+       IS DISTINCT FROM (wanted.memory_bytes, wanted.vcpus)
+RETURNING wanted.kind, wanted.target_host_id, wanted.confirmed_host_id,
+          wanted.memory_bytes - wanted.blocked_memory_bytes, wanted.vcpus - wanted.blocked_vcpus
 """
 
-# What each reservation has to block, from its size and its VMs (spec commitments, 10.1).
-WANTED_BLOCKS = f"""
-SELECT held.id, held.kind, held.target_host_id, held.confirmed_host_id,
-       held.blocked_memory_bytes, held.blocked_vcpus,
-       CASE WHEN held.target_host_id IS NULL THEN 0
-            WHEN held.kind <> 'committed' THEN held.memory_bytes
-            ELSE greatest(held.memory_bytes - vms.seen_memory_bytes, vms.due_memory_bytes)
-        END AS wanted_memory_bytes,
-       CASE WHEN held.target_host_id IS NULL THEN 0
-            WHEN held.kind <> 'committed' THEN held.vcpus
-            ELSE greatest(held.vcpus - vms.seen_vcpus, vms.due_vcpus)
-        END AS wanted_vcpus
-  FROM capacity_reservation AS held
- CROSS JOIN LATERAL (
-       SELECT coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_seen), 0)::bigint
-                  AS seen_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_seen), 0)::bigint AS seen_vcpus,
-              coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_due), 0)::bigint
-                  AS due_memory_bytes,
-              coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_due), 0)::bigint AS due_vcpus
-         FROM (SELECT vm.memory_bytes, vm.vcpus, {SEEN} AS is_seen, {EXPECTED_UNHELD} AS is_due
-                 FROM capacity_reservationallocation AS vm WHERE vm.reservation_id = held.id
-               OFFSET 0) AS vm
-       ) AS vms
-"""  # noqa: S608 - constants only
-
-SET_BLOCKS = f"""
-WITH wanted AS ({WANTED_BLOCKS} WHERE {{chosen}})
-UPDATE capacity_reservation AS held
-   SET blocked_memory_bytes = wanted.wanted_memory_bytes, blocked_vcpus = wanted.wanted_vcpus
-  FROM wanted
- WHERE held.id = wanted.id
-   AND (wanted.blocked_memory_bytes, wanted.blocked_vcpus)
-       IS DISTINCT FROM (wanted.wanted_memory_bytes, wanted.wanted_vcpus)
-RETURNING wanted.kind, wanted.target_host_id, wanted.confirmed_host_id,
-          wanted.wanted_memory_bytes - wanted.blocked_memory_bytes,
-          wanted.wanted_vcpus - wanted.blocked_vcpus
-"""  # noqa: S608 - constants only
-
 ON_HOSTS = (
-    "%(host_ids)s::bigint[] IS NULL OR held.target_host_id = ANY(%(host_ids)s)"
-    " OR held.confirmed_host_id = ANY(%(host_ids)s)"
+    "%(host_ids)s::bigint[] IS NULL OR wanted.target_host_id = ANY(%(host_ids)s)"
+    " OR wanted.confirmed_host_id = ANY(%(host_ids)s)"
 )
 
 # Slots in migration touch a second host: its room changes with them.
@@ -285,7 +242,7 @@ def refresh_blocks(reservation_ids: Iterable[int], *, must_fit: bool = False) ->
     rows = lock_reservations(reservation_ids)
     if not rows:
         return ()
-    changed = fetch_rows(SET_BLOCKS.format(chosen="held.id = ANY(%s)"), [sorted(rows)])
+    changed = fetch_rows(SET_BLOCKS.format(chosen="wanted.id = ANY(%s)"), [sorted(rows)])
     deltas: dict[str, dict[int, ResourceVector]] = {}
     for kind, target_id, confirmed_id, memory_bytes, vcpus in changed:
         by_host = deltas.setdefault(kind, {})

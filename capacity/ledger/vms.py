@@ -15,11 +15,18 @@ from enum import StrEnum
 from django.db import transaction
 
 from capacity.ledger.apply import join_slots, leave_slots
-from capacity.ledger.rooms import EXPECTED_UNHELD, lock_reservations, refresh_blocks
+from capacity.ledger.rooms import lock_reservations, refresh_blocks
 from capacity.ledger.sharing import share_vm
 from capacity.models import AllocationState, Reservation, ReservationAllocation, ReservationKind
 from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
+
+VMS_IN_SLOTS = """
+  FROM capacity_reservation AS held
+ CROSS JOIN LATERAL capacity_vms_in_slot(
+       held.id, held.target_host_id, held.confirmed_host_id) AS vm
+ WHERE held.id = ANY(%s)
+"""
 
 SLOT_VM_SUMS = f"""
 SELECT held.id,
@@ -27,13 +34,10 @@ SELECT held.id,
        coalesce(sum(vm.vcpus) FILTER (WHERE vm.state = 'confirmed'), 0)::bigint,
        coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.state = 'expected'), 0)::bigint,
        coalesce(sum(vm.vcpus) FILTER (WHERE vm.state = 'expected'), 0)::bigint,
-       coalesce(sum(vm.memory_bytes) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint,
-       coalesce(sum(vm.vcpus) FILTER (WHERE {EXPECTED_UNHELD}), 0)::bigint
-  FROM capacity_reservation AS held
-  JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.id = ANY(%s)
- GROUP BY held.id
-"""  # noqa: S608 - constants only
+       coalesce(sum(vm.memory_bytes) FILTER (WHERE vm.is_due), 0)::bigint,
+       coalesce(sum(vm.vcpus) FILTER (WHERE vm.is_due), 0)::bigint
+{VMS_IN_SLOTS} GROUP BY held.id
+"""
 
 SLOTS_EXPECTING = """
 SELECT DISTINCT held.id
@@ -43,11 +47,8 @@ SELECT DISTINCT held.id
 """
 
 HELD_IN_FLIGHT = f"""
-SELECT held.id, vm.vm_uuid
-  FROM capacity_reservation AS held
-  JOIN capacity_reservationallocation AS vm ON vm.reservation_id = held.id
- WHERE held.id = ANY(%s) AND vm.state = 'expected' AND NOT ({EXPECTED_UNHELD})
-"""  # noqa: S608 - constants only
+SELECT held.id, vm.vm_uuid {VMS_IN_SLOTS} AND vm.state = 'expected' AND NOT vm.is_due
+"""
 
 
 class Booking(StrEnum):

@@ -96,6 +96,7 @@ def slot_with(
         transaction.savepoint_rollback(savepoint)
 
 
+@pytest.mark.sql("capacity_wanted_blocks", "capacity_vms_in_slot")
 @settings(max_examples=60)
 @given(target=places, confirmed=places, inside=st.lists(vms, max_size=4))
 def test_statement_and_plan_block_the_same(

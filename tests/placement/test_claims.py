@@ -10,9 +10,8 @@ import pytest
 from django.db import connection, transaction
 from structlog.testing import capture_logs
 
-from capacity.ledger.rooms import WANTED_BLOCKS, rebuild_host_capacity
+from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
-from core.sql import ROOT
 from hosts.models import Host
 from placement import metrics
 from placement.tasks import reconcile_hosts
@@ -406,8 +405,3 @@ def test_a_claim_reads_no_slots_of_other_hosts_whatever_is_known_of_the_table(
         cursor.execute("ANALYZE capacity_reservation")
         cursor.execute("DISCARD PLANS")
     assert reservations_read_by_a_claim(cloud) < alone + 40
-
-
-def test_the_function_blocks_by_the_one_rule() -> None:
-    text = (ROOT / "capacity" / "sql" / "capacity_block_slots.sql").read_text()
-    assert " ".join(WANTED_BLOCKS.split()) in " ".join(text.split())
