@@ -28,7 +28,6 @@ from console.links import list_url
 from console.names import Names
 from journal.statements import Row, execute, fetch_rows
 
-SEARCH_URL = "headroom_search"
 SHOWN = 8
 LIMIT_MILLISECONDS = 2000
 SHORTEST_BEGINNING = 2

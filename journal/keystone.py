@@ -64,11 +64,6 @@ def _shared_login(plugin: str, login: tuple[tuple[str, str], ...]) -> Any:  # An
     return loading.get_plugin_loader(plugin).load_from_options(**dict(login))
 
 
-def forget_own_logins() -> None:
-    """Log in anew with the next session."""
-    _shared_login.cache_clear()
-
-
 log = structlog.get_logger(__name__)
 
 UNKNOWN_TOKEN_SECONDS = 10.0

@@ -19,14 +19,6 @@ class CommitmentFormatError(ValueError):
     """A commitment that cannot be converted; the message is the reason told to the caller."""
 
 
-def is_active(status: CommitmentStatus | None) -> bool:
-    """Return whether a commitment in that status is promised: guaranteed or confirmed.
-
-    Source: spec commitments, 1.2.
-    """
-    return status is not None and status.is_active
-
-
 def effective_amount(
     *,
     requested_amount: int,

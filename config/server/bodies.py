@@ -143,11 +143,6 @@ class Bodies:
         proto.__aiter__()
         self._await_block(body)
 
-    @property
-    def held_bytes(self) -> int:
-        """How much all bodies have now."""
-        return self._held_bytes
-
     def release(self, body_bytes: int) -> None:
         """Give back the room of a body."""
         with self._lock:

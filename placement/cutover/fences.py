@@ -21,12 +21,12 @@ from django.db import OperationalError, transaction
 from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch, run
 from journal.errors import HeadroomError
-from placement.clients.reference_api import Json, PeerError
+from placement.clients.reference_api import Json
 from placement.cutover import mirroring, state
 from placement.cutover.peer import Peer
 from placement.cutover.standing import look_at
 from placement.cutover.storing import Slice, store
-from placement.domain.errors import PlacementError, ServiceUnavailable
+from placement.domain.errors import ServiceUnavailable
 from placement.domain.touched import Touched
 from placement.domain.transfer import ConsumerRecord, ProviderRecord
 from placement.models import CopyDue, Phase
@@ -318,7 +318,3 @@ def _unknown(
         if uuid not in rows:
             rows |= peer.tree(uuid)
     return _whole(peer, list(rows), rows)
-
-
-#: Errors after which a fence stays until its end.
-STAYS: Final = (PlacementError, PeerError, FenceNotSettledError)

@@ -64,7 +64,6 @@ OK: Final = 200
 BAD_REQUEST: Final = 400
 SERVER_ERRORS: Final = 500
 WRITTEN: Final = frozenset({201, 204})
-DELETED: Final = frozenset({204})
 VERSION_KEY: Final = "HTTP_OPENSTACK_API_VERSION"
 CONTENT_HEADERS: Final = frozenset({"content-type", "content-length", "accept-encoding"})
 LAST_MODIFIED: Final = "Last-Modified"

@@ -21,9 +21,6 @@ SELECT p.uuid::text, p.name FROM placement_provider p
  WHERE (p.uuid = ANY (%s::uuid[]) OR p.name = ANY (%s::text[])) AND p.origin <> 'upstream'
 """
 ALL = "SELECT p.uuid::text, p.name FROM placement_provider p WHERE p.origin <> 'upstream'"
-HOLDING = """
-SELECT k.uuid::text FROM placement_consumer k WHERE k.uuid = ANY (%s::uuid[])
-"""
 
 
 def owned_among(uuids: Iterable[str]) -> frozenset[str]:
@@ -52,14 +49,6 @@ def taken_by_ours(*, uuids: Collection[str], names: Collection[str]) -> frozense
 def all_owned() -> frozenset[tuple[str, str]]:
     """Return the UUID and name of every provider of ours."""
     return frozenset((row[0], row[1]) for row in fetch(ALL))
-
-
-def holding_here(consumers: Iterable[str]) -> frozenset[str]:
-    """Return which of some consumers hold something of a provider of ours."""
-    wanted = _canonical(consumers)
-    if not wanted:
-        return frozenset()
-    return frozenset(row[0] for row in fetch_prepared(HOLDING, [number_array(wanted)]))
 
 
 def _canonical(uuids: Iterable[str]) -> list[str]:

@@ -124,12 +124,6 @@ class Comparisons:
                 self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
                 self._thread.start()
 
-    def wait(self) -> None:
-        """Return once nothing is left to compare."""
-        thread = self._thread
-        if thread is not None:
-            thread.join()
-
     def _run(self) -> None:
         try:
             while True:
@@ -152,8 +146,3 @@ def _compared(seen: Seen) -> str:
 
 
 _comparisons: Final = Comparisons()
-
-
-def wait_for_comparisons() -> None:
-    """Return once nothing is left to compare in this process."""
-    _comparisons.wait()

@@ -9,7 +9,7 @@ import pytest
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
 from commitments.clients.http_cloud import HTTPCloud, answers_of
 from commitments.conf import SyncSettings
-from journal.keystone import forget_own_logins
+from journal.keystone import _shared_login
 from tests.peers.fake_cloud import FakeCloud, limes_commitment
 from tests.peers.keystone import REGION, Keystone
 
@@ -30,7 +30,7 @@ def listed(cloud: HTTPCloud) -> dict[str, ProjectAnswer]:
 
 @pytest.fixture(autouse=True)
 def _own_login() -> None:
-    forget_own_logins()
+    _shared_login.cache_clear()
 
 
 def test_all_clients_of_a_process_share_one_login(fake_cloud: FakeCloud) -> None:

@@ -209,7 +209,7 @@ def test_large_body_that_is_handed_on_comes_in_a_file(path: str, mib: int, is_fi
     assert body == b"".join(bytes([number]) * MIB for number in range(mib))
     assert (file is not None) == is_file
     assert file is None or file.closed
-    assert door.bodies.held_bytes == 0
+    assert door.bodies._held_bytes == 0
 
 
 def test_file_of_a_body_that_ends_early_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_file_of_a_body_that_ends_early_is_gone(monkeypatch: pytest.MonkeyPatch)
         client.comes(b"x" * MIB)
         ending(client)
         assert files[-1].closed
-        assert door.bodies.held_bytes == 0
+        assert door.bodies._held_bytes == 0
     assert (len(files), seen) == (2, [])
 
 
@@ -256,7 +256,7 @@ def test_body_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest.Monk
 
     assert ([status for status, _ in client.told], seen) == ([503], [])
     assert [line["event"] for line in logged] == ["request_body_not_written"]
-    assert door.bodies.held_bytes == 0
+    assert door.bodies._held_bytes == 0
 
 
 def test_bodies_beyond_the_room_for_them_are_refused_oldest_first() -> None:
@@ -267,12 +267,12 @@ def test_bodies_beyond_the_room_for_them_are_refused_oldest_first() -> None:
 
     assert [[status for status, _ in client.told] for client in clients] == [[503], [503], [], []]
     clients[2].comes(b"x" * (2 * MIB))
-    assert door.bodies.held_bytes == 8 * MIB
+    assert door.bodies._held_bytes == 8 * MIB
     clients[3].comes(b"x" * (3 * MIB))  # whole, but too much: the oldest that is not goes
     assert [status for status, _ in clients[2].told] == [503]
     assert clients[3].told == [(200, b"fine")]
     assert [len(body) for _, body in seen] == [6 * MIB]
-    assert door.bodies.held_bytes == 0
+    assert door.bodies._held_bytes == 0
 
 
 def test_request_that_cannot_be_read_is_answered_and_logged() -> None:

@@ -15,7 +15,6 @@ from commitments.domain.state import (
     from_change_commitment_target_state,
     from_commitment,
     from_committed_resource,
-    is_active,
 )
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import GIB
@@ -77,12 +76,10 @@ def target(
 
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [(s, s in (S.CONFIRMED, S.GUARANTEED)) for s in S] + [(None, False)],
+    [(s, s in (S.CONFIRMED, S.GUARANTEED)) for s in S],
 )
-def test_only_guaranteed_and_confirmed_are_active(
-    status: CommitmentStatus | None, expected: bool
-) -> None:
-    assert is_active(status) == expected
+def test_only_guaranteed_and_confirmed_are_active(status: CommitmentStatus, expected: bool) -> None:
+    assert status.is_active == expected
 
 
 @pytest.mark.parametrize(("unit_mib", "gib"), [(1024, 5), (8192, 40)])

@@ -13,9 +13,9 @@ from hosts.domain.liveness import (
     Periods,
     RunSupersededError,
     after_beat,
-    after_silence,
     is_believable,
 )
+from tests.domain.hosts.silence import after_silence
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PERIODS = Periods(lease=timedelta(seconds=30), down_after=timedelta(seconds=90))

@@ -23,12 +23,13 @@ from hosts.agents.leases import fence, sweep
 from hosts.agents.models import HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.modes import decommission
 from hosts.agents.server_keys import rotate_server_key, told_keys
-from hosts.domain.liveness import AgentLease, Liveness, Periods, after_silence
+from hosts.domain.liveness import AgentLease, Liveness, Periods
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.models import AuditEntry
+from tests.domain.hosts.silence import after_silence
 from tests.factories import make_host
 from tests.hosts.agents.agents import enrolled, signed
 from tests.hosts.agents.test_enrolment import code_of

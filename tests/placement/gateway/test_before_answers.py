@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from placement.gateway.shadow import wait_for_comparisons
+from placement.gateway import shadow
 from placement.gateway.sync import sync_names
 from placement.models import (
     Inventory,
@@ -110,7 +110,8 @@ def test_answers_from_copies_are_compared(gateway: MakeGateway, cut: CutLink) ->
         ShadowDifference.objects.all().delete()
         answer = client.get(f"/allocation_candidates?{query}", version=version)
         assert answer.status == 200
-        wait_for_comparisons()
+        if thread := shadow._comparisons._thread:
+            thread.join()
         return list(ShadowDifference.objects.values_list("reason", flat=True))
 
     assert differences() == ["other candidates"]

@@ -9,7 +9,6 @@ import pytest
 
 from placement.gateway.ownership import (
     all_owned,
-    holding_here,
     is_owned,
     owned_among,
     taken_by_ours,
@@ -25,7 +24,7 @@ from placement.selectors.snapshot import (
 from placement.services.audit import usage_drift
 from placement.services.locking import log_changes
 from tests.placement.client import PlacementClient, placement_settings
-from tests.placement.rows import allocate, make_provider
+from tests.placement.rows import make_provider
 
 pytestmark = pytest.mark.django_db
 MINE, COPY, CELL = "mine", "copied", "copied-cell"
@@ -48,15 +47,12 @@ def rows() -> dict[str, ResourceProvider]:
 
 def test_who_is_ours(rows: dict[str, ResourceProvider]) -> None:
     mine, copy = rows[MINE], rows[COPY]
-    consumer = uuid4()
-    allocate(consumer, {mine: {"VCPU": 1}})
     given = [str(mine.uuid).upper(), str(copy.uuid), str(uuid4()), "no uuid"]
     assert owned_among(given) == {str(mine.uuid)}
     assert owned_among(["no uuid"]) == frozenset()
     assert (is_owned(str(mine.uuid)), is_owned(str(copy.uuid))) == (True, False)
     assert taken_by_ours(uuids=[str(copy.uuid)], names=[MINE, COPY]) == {(str(mine.uuid), MINE)}
     assert all_owned() == {(str(mine.uuid), MINE)}
-    assert holding_here([str(consumer), str(uuid4())]) == {str(consumer)}
 
 
 def test_a_copy_is_in_no_answer(rows: dict[str, ResourceProvider]) -> None:
