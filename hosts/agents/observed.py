@@ -13,13 +13,12 @@ from typing import Any, Final
 import jsonschema_rs
 from django.db import transaction
 from django.db.models import Count, Q, Sum
-from django.utils.dateparse import parse_datetime
 from headroom_host_agent.provision.signing.v2 import canonical_json
 
-from hosts.agents.errors import AgentConflict, AgentRefused
+from hosts.agents.bodies import AMOUNT, generated_at, list_of, object_of, valid
+from hosts.agents.errors import AgentConflict
 from hosts.agents.keys import actor_of
 from hosts.agents.models import AgentMode, HostAgent
-from hosts.agents.reports import AHEAD
 from hosts.agents.workload_models import Workload
 from hosts.agents.workloads import lock_agent
 from hosts.domain.vm_list import ReportedVM
@@ -32,41 +31,31 @@ from journal.services import Change, record_changes
 MOST_VMS: Final = 10_000
 MOST_TYPES: Final = 200
 UNITS: Final = ("cru", "mru", "hru", "sru")
-_AMOUNT: Final = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _NAME: Final = {"type": "string", "maxLength": 255}
 _UUID: Final = {"type": "string", "minLength": 1, "maxLength": 64}
 _TIME: Final = {"type": "string", "maxLength": 64}
 
 
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": required | (optional or {}),
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-_VM: Final = _object({"uuid": _UUID, "name": _NAME, "active": {"type": "boolean"}})
-_VMS: Final = {"type": "array", "items": _VM, "maxItems": MOST_VMS}
-_LIST: Final = jsonschema_rs.validator_for(_object({"instances": _VMS, "generated_at": _TIME}))
+_VM: Final = object_of({"uuid": _UUID, "name": _NAME, "active": {"type": "boolean"}})
+_VMS: Final = list_of(_VM, MOST_VMS)
+_LIST: Final = jsonschema_rs.validator_for(object_of({"instances": _VMS, "generated_at": _TIME}))
 _CHANGE: Final = jsonschema_rs.validator_for(
-    _object(
+    object_of(
         {
             "added": _VMS,
-            "removed": {"type": "array", "items": _UUID, "maxItems": MOST_VMS},
+            "removed": list_of(_UUID, MOST_VMS),
             "base_digest": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
             "generated_at": _TIME,
         }
     )
 )
 _STATS: Final = jsonschema_rs.validator_for(
-    _object(
+    object_of(
         {
-            "units": _object(dict.fromkeys(UNITS, _AMOUNT)),
+            "units": object_of(dict.fromkeys(UNITS, AMOUNT)),
             "workloads": {
                 "type": "object",
-                "additionalProperties": _AMOUNT,
+                "additionalProperties": AMOUNT,
                 "maxProperties": MOST_TYPES,
                 "propertyNames": {"maxLength": 64},
             },
@@ -87,7 +76,7 @@ def store_instances(agent: HostAgent, sent: object) -> None:
         AgentRefused: It is no list; the first field that is wrong is named.
         AgentConflict: It is empty, and the cloud has VMs there.
     """
-    document = _valid(_LIST, sent)
+    document = valid(_LIST, sent)
     _keep(agent, _vms(document["instances"]), document)
 
 
@@ -98,7 +87,7 @@ def change_instances(agent: HostAgent, sent: object) -> None:
         AgentConflict: It does not build on the list that is kept: the whole list is needed. Or
             nothing would be left of it, and the cloud has VMs there.
     """
-    document = _valid(_CHANGE, sent)
+    document = valid(_CHANGE, sent)
     stored = Host.objects.filter(name=agent.host_name).values_list("reported_instances", flat=True)
     known = stored.first()
     if known is None or instances_digest(known) != document["base_digest"]:
@@ -116,8 +105,8 @@ def instances_digest(stored: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _keep(agent: HostAgent, vms: Mapping[str, ReportedVM], document: Mapping[str, Any]) -> None:
-    generated_at = _time(document)
-    is_newer = Q(instances_at__isnull=True) | Q(instances_at__lte=generated_at)
+    seen_at = generated_at(document, database_now())
+    is_newer = Q(instances_at__isnull=True) | Q(instances_at__lte=seen_at)
     if agent.mode == AgentMode.NONE or not HostAgent.objects.filter(is_newer, pk=agent.pk).exists():
         return
     if not vms:
@@ -129,7 +118,7 @@ def _keep(agent: HostAgent, vms: Mapping[str, ReportedVM], document: Mapping[str
                 vms=listed,
             )
     keep_reported_instances({agent.host_name: list(vms.values())})
-    HostAgent.objects.filter(is_newer, pk=agent.pk).update(instances_at=generated_at)
+    HostAgent.objects.filter(is_newer, pk=agent.pk).update(instances_at=seen_at)
 
 
 def store_stats(agent: HostAgent, sent: object, *, request_id: str) -> None:
@@ -141,16 +130,16 @@ def store_stats(agent: HostAgent, sent: object, *, request_id: str) -> None:
     Raises:
         AgentRefused: A field is missing or wrong; it is named.
     """
-    document = _valid(_STATS, sent)
-    generated_at = _time(document)
+    document = valid(_STATS, sent)
+    seen_at = generated_at(document, database_now())
     with transaction.atomic():
         row = lock_agent(agent.pk)
-        if row.stats_at is not None and row.stats_at > generated_at:
+        if row.stats_at is not None and row.stats_at > seen_at:
             return
         before = row.stats_drift
         row.stats = {"units": document["units"], "workloads": document["workloads"]}
-        row.stats_at = generated_at
-        if not _is_unsettled(row, generated_at):
+        row.stats_at = seen_at
+        if not _is_unsettled(row, seen_at):
             row.stats_drift = _drift(row, document)
         row.save(update_fields=["stats", "stats_at", "stats_drift"])
         if (before or {}) == (row.stats_drift or {}):
@@ -209,28 +198,3 @@ def _vms(listed: Iterable[Mapping[str, Any]]) -> dict[str, ReportedVM]:
         vm["uuid"]: ReportedVM(vm_uuid=vm["uuid"], name=vm["name"], is_active=vm["active"])
         for vm in listed
     }
-
-
-def _valid(validator: Any, sent: object) -> dict[str, Any]:  # Any: a class of the library
-    error = next(iter(validator.iter_errors(sent)), None)
-    if error is not None:
-        field = "/".join(str(part) for part in error.instance_path)
-        raise _wrong(field, error.message[:200])
-    assert isinstance(sent, dict)  # noqa: S101 - by the schema
-    return sent
-
-
-def _time(document: Mapping[str, Any]) -> datetime:
-    try:
-        generated_at = parse_datetime(document["generated_at"])
-    except ValueError:
-        generated_at = None
-    if generated_at is None or generated_at.tzinfo is None:
-        raise _wrong("generated_at", "it is no time with an offset")
-    if generated_at > database_now() + AHEAD:
-        raise _wrong("generated_at", "it is ahead of our time")
-    return generated_at
-
-
-def _wrong(field: str, reason: str) -> AgentRefused:
-    return AgentRefused(f"{field or 'the body'}: {reason}", code="invalid_report", field=field)

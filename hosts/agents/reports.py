@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Mapping
 from typing import Any
 
 import jsonschema_rs
 import orjson
-from django.utils.dateparse import parse_datetime
 
 from core.prepared import fetch_prepared
+from hosts.agents.bodies import AMOUNT, generated_at, list_of, object_of, valid
 from hosts.agents.cells import STORE_CELLS, cell_columns
-from hosts.agents.errors import AgentRefused
 from hosts.agents.models import HostAgent
 from hosts.agents.resources import STORE_RESOURCES, resource_columns
 from journal.clock import database_now
 
-AHEAD = timedelta(minutes=5)
 RESOURCES = ("cpu", "memory", "disk", "network", "disk_io")
-_AMOUNT = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 _TEXT = {"type": "string", "maxLength": 1024}
 
 
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": required | (optional or {}),
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _list(items: dict[str, Any], most: int) -> dict[str, Any]:
-    return {"type": "array", "items": items, "maxItems": most}
-
-
 def _amounts(*names: str) -> dict[str, Any]:
-    return dict.fromkeys(names, _AMOUNT)
+    return dict.fromkeys(names, AMOUNT)
 
 
 def _resource(kind: str) -> dict[str, Any]:
     amounts = ("capacity", "effective_limit", "allocated", "available", "pending", "over_by")
-    return _object(
+    return object_of(
         {
             "type": {"const": kind},
             **_amounts(*amounts),
@@ -54,20 +38,20 @@ def _resource(kind: str) -> dict[str, Any]:
 
 
 _POOL = _amounts("page_size_bytes", "total", "free", "bytes")
-_PROFILE = _object({"name": _TEXT, **_amounts("framebuffer_mb", "available")})
-_DEVICE = _object(
+_PROFILE = object_of({"name": _TEXT, **_amounts("framebuffer_mb", "available")})
+_DEVICE = object_of(
     {
         **dict.fromkeys(("address", "vendor", "device"), _TEXT),
-        "iommu_group": _AMOUNT,
+        "iommu_group": AMOUNT,
         "available": {"type": "boolean"},
     }
 )
 _RATES = ("network_download_bps", "network_upload_bps", "disk_io_bps")
-SCHEMA = _object(
+SCHEMA = object_of(
     {
         **{kind: _resource(kind) for kind in RESOURCES},
-        "allocations": _list(
-            _object(
+        "allocations": list_of(
+            object_of(
                 {
                     **dict.fromkeys(("instance_id", "instance_name"), _TEXT),
                     **_amounts("cpu", "memory_bytes", "disk_bytes", *_RATES),
@@ -77,32 +61,34 @@ SCHEMA = _object(
         ),
         "generated_at": _TEXT,
         "boot_id": {"type": ["string", "null"], "maxLength": 64},
-        "numa": _list(
-            _object(
+        "numa": list_of(
+            object_of(
                 {
                     **_amounts("cell", "memory_bytes"),
-                    **dict.fromkeys(("cpus", "pinned_cpus"), _list(_AMOUNT, 8192)),
-                    "hugepages": _list(_object(_POOL | {"available": _AMOUNT}), 16),
+                    **dict.fromkeys(("cpus", "pinned_cpus"), list_of(AMOUNT, 8192)),
+                    "hugepages": list_of(object_of(_POOL | {"available": AMOUNT}), 16),
                 }
             ),
             1024,
         ),
-        "hugepages": _list(_object(_POOL), 16),
+        "hugepages": list_of(object_of(_POOL), 16),
     },
     {
-        "health": _list(_object({"check": _TEXT, "ok": {"type": "boolean"}, "message": _TEXT}), 32),
-        "disk_breakdown": _object(
+        "health": list_of(
+            object_of({"check": _TEXT, "ok": {"type": "boolean"}, "message": _TEXT}), 32
+        ),
+        "disk_breakdown": object_of(
             _amounts("images_bytes", "oci_cache_bytes", "volumes_bytes", "overlays_bytes")
         ),
-        "image_storage": _object(_amounts("current_bytes", "max_bytes")),
-        "gpu": _object(
+        "image_storage": object_of(_amounts("current_bytes", "max_bytes")),
+        "gpu": object_of(
             {
                 "mode": {"enum": ["vgpu", "passthrough"]},
                 **_amounts("total_slots", "used_slots", "allocatable_slots", "quarantined_slots"),
             },
             {
-                "profiles": _list(_PROFILE, 1024),
-                "devices": _list(_DEVICE, 1024),
+                "profiles": list_of(_PROFILE, 1024),
+                "devices": list_of(_DEVICE, 1024),
                 "placement_disabled_reason": _TEXT,
             },
         ),
@@ -129,46 +115,18 @@ def store_report(agent: HostAgent, report: object) -> None:
     Raises:
         AgentRefused: It is no report; the first field that is wrong is named.
     """
-    generated_at = _checked(report)
-    now = database_now()
-    if generated_at > now + AHEAD:
-        raise _wrong("generated_at", f"it is {generated_at - now} ahead of our time")
-    assert isinstance(report, dict)  # noqa: S101 - by the schema
+    document, now = valid(_VALIDATOR, report, "the report"), database_now()
     facts = {
         "agent": agent.pk,
-        "report": orjson.dumps(report).decode(),
-        "generated_at": generated_at,
+        "report": orjson.dumps(document).decode(),
+        "generated_at": generated_at(document, now),
         "reported_at": now,
-        "health_problem": _problem(report),
+        "health_problem": _problem(document),
     }
-    fetch_prepared(_KEEP, facts | cell_columns(agent, report) | resource_columns(agent, report))
+    fetch_prepared(_KEEP, facts | cell_columns(agent, document) | resource_columns(agent, document))
 
 
-def _problem(report: object) -> str:
+def _problem(report: Mapping[str, Any]) -> str:
     """Return the checks of a host that fail, with what they say."""
-    assert isinstance(report, dict)  # noqa: S101 - by the schema
     failed = [one for one in report.get("health", ()) if not one["ok"]]
     return "; ".join(f"{one['check']}: {one['message']}" for one in failed)
-
-
-def _checked(report: object) -> datetime:
-    """Return when a report was made.
-
-    Raises:
-        AgentRefused: It is no report.
-    """
-    error = next(iter(_VALIDATOR.iter_errors(report)), None)
-    if error is not None:
-        raise _wrong("/".join(str(part) for part in error.instance_path), error.message[:200])
-    assert isinstance(report, dict)  # noqa: S101 - by the schema
-    try:
-        generated_at = parse_datetime(report["generated_at"])
-    except ValueError:
-        generated_at = None
-    if generated_at is None or generated_at.tzinfo is None:
-        raise _wrong("generated_at", "it is no time with an offset")
-    return generated_at
-
-
-def _wrong(field: str, reason: str) -> AgentRefused:
-    return AgentRefused(f"{field or 'the report'}: {reason}", code="invalid_report", field=field)
