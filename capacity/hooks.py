@@ -51,7 +51,6 @@ class ZonePosition:
     """From which state of the database something about a zone was computed.
 
     Attributes:
-        zone: Availability zone.
         snapshot: Text of the ``pg_snapshot``.
     """
 
@@ -66,7 +65,6 @@ class CommitmentFigures(Protocol):
         """Return committed memory by flavor group, in units of its smallest flavor.
 
         Args:
-            zone: Availability zone.
             unit_bytes: Flavor group to the memory of its smallest flavor; others are left out.
         """
 

@@ -21,7 +21,6 @@ def group_capacity_resource_name(group: str, zone: str) -> str:
 
     Args:
         group: Flavor group.
-        zone: Availability zone.
 
     Source: spec liquid, 13.1.
     """

@@ -17,7 +17,6 @@ class CommitmentFact:
 
     Attributes:
         project_id: Project.
-        zone: Availability zone.
         group: Flavor group.
         resource_type: ``memory`` or ``cores``.
         state: State of the commitment.
@@ -78,7 +77,6 @@ class QuotaDemand:
 
     Attributes:
         project_id: Project of the VM.
-        zone: Availability zone.
         group: Flavor group.
         memory_bytes: Memory of all instances.
         vcpus: vCPUs of all instances.

@@ -115,7 +115,6 @@ class ReservationRow:
         is_ready: Whether its Ready condition is True; others are never released.
         project_id: Project it is held for.
         resource_group: Flavor group; a committed slot without one is released to nobody.
-        zone: Availability zone.
         target_host: Host it shall be on; empty if none.
         observed_host: Host it is on; empty if none.
         full: Its size.

@@ -86,7 +86,6 @@ class ZoneRefresh:
     """What happened to one zone.
 
     Attributes:
-        zone: Availability zone.
         outcome: ``computed``, ``fresh`` (nothing to do), ``removed`` (no hosts any more),
             ``busy`` (another was computing it for longer than the lock timeout) or ``postponed``
             (changed, but computed too short a time ago).

@@ -62,7 +62,6 @@ def replace_project_quota(
         wanted: The quota, for all its zones together.
         served_zones: Zones whose quota is kept, others are dropped; empty means every zone.
         actor: Who sets it.
-        request_id: Correlation id.
 
     Raises:
         Busy: the project's quota is being changed by another.

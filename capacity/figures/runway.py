@@ -60,7 +60,6 @@ def runway(
         used: What was used, in the order of time; the last of each UTC day counts.
         left: What is left now.
         changes: What comes back or is taken at a known time; those until ``now`` are in ``left``.
-        now: The present.
     """
     by_day = {at.date(): (at, amount) for at, amount in used}
     points = sorted(by_day.values())
@@ -92,7 +91,6 @@ def used_up(
         growth_per_day: How much more is used each day; less when negative.
         left: What is left now.
         changes: After ``now``, in the order of time.
-        now: The present.
     """
     if left <= 0:
         return now

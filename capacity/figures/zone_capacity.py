@@ -206,7 +206,6 @@ def zone_figures(
 
     Args:
         table: All hosts.
-        zone: Availability zone.
         groups: Flavor groups, names unique.
         probes: Pipelines of the probes.
 

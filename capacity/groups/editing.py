@@ -57,7 +57,6 @@ def save_group_settings(
         group_name: Name of the group, or ``*`` for every group without settings of its own.
         settings: Columns to set, of :data:`SETTINGS_FIELDS`; others keep what they are.
         actor: Who decides.
-        request_id: Correlation id.
         reason: Why, for the audit trail.
 
     Returns:
@@ -161,7 +160,6 @@ def save_group_rule(
         flavor_pattern: Shell glob on the flavor name, case-sensitive.
         position: Lower is tried first.
         actor: Who decides.
-        request_id: Correlation id.
 
     Raises:
         InvalidInput: a field is empty, or the same rule exists.

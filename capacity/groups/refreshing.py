@@ -93,7 +93,6 @@ def refresh_flavor_groups(
 
     Args:
         actor: Who refreshes.
-        request_id: Correlation id.
         without_flavor_ids: Flavor rows to treat as gone, because the caller removes them next.
 
     Source: spec commitments, 4.1, 4.6.

@@ -61,7 +61,6 @@ class Drift(NamedTuple):
     """A host of which a source says otherwise than its room.
 
     Attributes:
-        zone: Availability zone.
         memory_bytes: How much more the source says, in bytes; negative is less.
         vcpus: Likewise vCPUs.
     """

@@ -166,7 +166,6 @@ def hold_many(
         slots: What is held.
         zone: Where.
         creator: Who makes them.
-        request_id: Correlation id.
         reason: Why they are ready.
     """
     ids = [row[0] for row in fetch_rows(NEXT_IDS, [len(slots)])]

@@ -80,7 +80,6 @@ class SlotAsk:
         slot_name: Its name, which breaks ties between hosts; the uuid of a VM.
         flavor: Flavor it is placed as.
         slot: What it takes: a remainder slot asks for its own memory, not for its flavor's.
-        zone: Availability zone.
         project_id: Project it is held for.
         ignore_hosts: Hosts that it shall not be on.
         domain: Domain of the project, for pipelines that keep customers apart.

@@ -101,7 +101,6 @@ class KeptDecision:
         message: Explanation for people.
         outcome_class: Class of the outcome (spec scheduling, 12); empty when none applies.
         flavor_group_name: Flavor group; the request's when empty.
-        request_id: Correlation id.
         duration_microseconds: Time that the run took.
     """
 

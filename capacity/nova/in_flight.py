@@ -128,7 +128,6 @@ def hold_in_flight(
 
     Args:
         candidates: Host names, best first, each once.
-        request_id: Correlation id.
         now: Time of the placement; when the rooms were locked if left out.
         max_held: Most hosts to hold; 0 is no limit.
         snapshot: Text of the ``pg_snapshot`` the candidates were chosen on; hosts that changed

@@ -75,7 +75,6 @@ def replace_knowledge(
     Args:
         documents: Name -> content, see :mod:`capacity.nova.knowledge_document`.
         actor: Who brings the facts.
-        request_id: Correlation id.
         expires_at: When the facts stop to count; None keeps them until they are replaced.
         is_dry_run: Report what would be done, do nothing.
 

@@ -169,7 +169,6 @@ def save_pipeline(
     Args:
         spec: The definition; its version is not looked at.
         actor: Who decides.
-        request_id: Correlation id.
         reason: Why, for the audit trail.
         expected_version: Version the caller has read; None overwrites whatever there is.
 

@@ -23,7 +23,6 @@ class FinishedRun:
         message: Why the answer is empty although hosts passed; empty otherwise.
         outcome_class: Class of commitment tracking; empty when none applies.
         flavor_group: Flavor group; empty when the flavor is in none.
-        request_id: Correlation id.
         duration_microseconds: Time of the whole run.
     """
 

@@ -173,7 +173,6 @@ def run_scheduling(
         pipeline_name: Which pipeline runs.
         options: Call-time options.
         actor: Who asks.
-        request_id: Correlation id.
 
     Raises:
         InvalidInput: the options contradict each other, or the request asks for nothing.

@@ -60,7 +60,6 @@ class CoresHolding:
     Attributes:
         project_id: Project it is held for.
         flavor_group_name: Flavor group.
-        zone: Availability zone.
         vcpus: How many, positive.
     """
 

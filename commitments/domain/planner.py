@@ -23,7 +23,6 @@ class SlotView:
         project_id: Project it is held for.
         domain_id: Domain of the project.
         flavor_group_name: Flavor group.
-        zone: Availability zone.
         memory_bytes: Its memory in bytes, positive.
         vcpus: Its vCPUs.
         resource_name: Flavor it is placed as.

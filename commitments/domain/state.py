@@ -52,7 +52,6 @@ class CommitmentState:
         project_id: Project that owns it.
         domain_id: Domain of the project, empty if unknown.
         flavor_group_name: Flavor group.
-        zone: Availability zone.
         resource_type: Memory or cores.
         requested_amount: Bytes of memory, or cores, as asked for in any status.
         status: Status in Limes; None if deleted or unknown.
@@ -109,7 +108,6 @@ class LimesCommitment:
         project_id: Project it was read from.
         domain_id: Domain of that project.
         resource_name: LIQUID resource name.
-        zone: Availability zone.
         amount_units: Amount in declared units.
         status: Status as text.
         created_at: When it was created.
@@ -223,7 +221,6 @@ class CommitmentRecord:
         project_id: Project that owns it.
         domain_id: Domain of the project, empty if unknown.
         flavor_group_name: Flavor group.
-        zone: Availability zone.
         resource_type: ``memory`` or ``cores``.
         requested_amount: Bytes of memory, or cores.
         state: Status as text.

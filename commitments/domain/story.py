@@ -25,7 +25,6 @@ class StoryEvent:
     Attributes:
         at: When.
         action: What, as recorded.
-        actor: Who.
         state: State in Limes afterwards; empty when the event does not say.
         reason: Why, for a person.
     """

@@ -271,7 +271,6 @@ def suspect_slots(
     """Return the slots of a zone that are not as they should rest, by key.
 
     Args:
-        zone: Availability zone.
         since: Position of the last look; an empty one asks every slot.
         changed: What changed since.
         deadlines: What counts as overdue.

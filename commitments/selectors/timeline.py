@@ -40,7 +40,6 @@ def known_timeline(zone: str, *, outside: Collection[str], now: datetime) -> Tim
     Four statements, whatever the size of the zone; the rows read are (end, host) pairs.
 
     Args:
-        zone: Availability zone.
         outside: Uuids of commitments whose end does not count: those that are being decided.
     """
     slots = _ending_slots(zone, now).exclude(commitment__commitment_uuid__in=outside)

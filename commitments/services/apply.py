@@ -76,7 +76,6 @@ class Application:
         rooms: Stored slot primary key to what it takes.
         now: Time of the decision.
         actor: Who decides.
-        request_id: Correlation id.
     """
 
     plan: AdmissionPlan

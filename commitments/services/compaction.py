@@ -149,8 +149,6 @@ def compact_zone(
     """Free hosts of a zone by moving empty slots. Only one such run of a zone is on at a time.
 
     Args:
-        actor: Who does it.
-        request_id: Correlation id.
         most_moves: Most slots to move; the setting's when left out.
         on_step: Told after each host how many are done, of how many.
     """

@@ -78,8 +78,6 @@ class Intake:
     """Commitments to take in, and how.
 
     Attributes:
-        actor: Who does it.
-        request_id: Correlation id.
         with_ended: Keep ended commitments without a row as history; they hold nothing.
         seen: Rows as they were when reading from Limes began: those that others changed, made or
             removed since are left alone. None takes everything in.

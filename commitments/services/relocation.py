@@ -62,10 +62,6 @@ def move_lost_slots(
     The caller believes the list of the zone's hosts: see :func:`refusal_of_hosts`.
 
     Args:
-        zone: Availability zone.
-        now: The present.
-        actor: Who does it.
-        request_id: Correlation id.
         unmade: Slots that the agents of their hosts will not make, as
             :func:`capacity.agents.unmade.unmade_slots` finds them.
 

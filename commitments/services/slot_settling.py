@@ -63,7 +63,6 @@ class ChunkContext:
         patience: How long to wait for VMs that are not seen.
         adopts: Whether VMs that nobody booked may enter.
         actor: Who looks.
-        request_id: Correlation id.
     """
 
     zone: str

@@ -35,7 +35,6 @@ def record_slot_news(
     Args:
         news: What happened, one entry per slot.
         actor: Who found it.
-        request_id: Correlation id.
         action: What kind of thing happened.
     """
     if not news:

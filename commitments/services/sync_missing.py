@@ -126,8 +126,6 @@ def settle_missing(
         seen: Rows as they were when reading from Limes began.
         rules: Thresholds.
         now: Start of the run.
-        actor: Who does it.
-        request_id: Correlation id.
         unheard: What :func:`never_listed` found.
     """
     plan = plan_missing(live_rows(seen, now), known, rules=rules, now=now, never_listed=unheard)

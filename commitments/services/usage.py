@@ -145,8 +145,6 @@ def reconcile_all_usage(
     one does.
 
     Args:
-        actor: Who does it.
-        request_id: Correlation id.
         only_changed: Only projects whose VMs or commitments changed, began or ended since the last
             run, or that are still due (spec commitments, 14.1 gate 6 and 14.6).
         now: The present; the clock's when left out.
@@ -222,7 +220,6 @@ def reconcile_project_usage(
 
     Args:
         actor: Who asks.
-        request_id: Correlation id.
         now: The present; the clock's when left out.
         group_of: Mapping flavor name -> flavor group; the present one when left out.
 

@@ -92,7 +92,6 @@ def verify_slots(
     """Bring slots in line with where VMs and hosts are.
 
     Args:
-        actor: Who does it.
         request_id: Correlation id of the run.
         now: The present; the clock's when left out.
         zones: Zones to look at; all that have hosts or slots when left out.

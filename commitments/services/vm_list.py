@@ -28,7 +28,6 @@ def refusal_of_list(zone: str, before: int | None, listed: int) -> str:
     its hosts are still reported, however few there were.
 
     Args:
-        zone: Availability zone.
         before: Length of its list when it was last believed; None when it never was looked at.
         listed: Its length now.
     """

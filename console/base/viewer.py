@@ -18,7 +18,6 @@ def may_view(request: HttpRequest, model: type[models.Model] | str) -> bool:
     """Return whether who is signed in may see rows of a model.
 
     Args:
-        request: Theirs.
         model: The model, or its label ``app.model`` where it lives on a higher floor.
     """
     label = model if isinstance(model, str) else model._meta.label_lower  # noqa: SLF001 - public

@@ -26,7 +26,6 @@ def runway_sentences(
         rows: History of the group in the zone, in the order of time.
         changes: What comes back or is taken at a known time, in bytes; None where the reader may
             not see commitments.
-        now: The present.
     """
     used = [(one.at, sum(getattr(one, f"{name}_memory_bytes") for name in USED)) for one in rows]
     left = row.exclusively_free_memory_bytes

@@ -16,7 +16,6 @@ class DrillHost:
     """A host as a drill sees it.
 
     Attributes:
-        zone: Availability zone.
         rack: Failure domain above the host; empty when unknown.
         is_alive: Whether VMs could be evacuated to it now.
         effective: What may be promised on it.

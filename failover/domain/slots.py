@@ -30,7 +30,6 @@ class FailoverSlot:
         users: Its users in the order in which they joined; a VM occurs once.
         memory_bytes: Its size; None counts as too small for any VM that asks for memory.
         vcpus: Likewise.
-        zone: Availability zone.
     """
 
     name: str

@@ -168,7 +168,6 @@ class ZoneSnapshot:
     """Everything that failover plans on in one zone. Arrays are not written.
 
     Attributes:
-        zone: Availability zone.
         hosts: Hosts of the zone.
         vms: VMs that need or have reservations.
         slots: Failover reservations.

@@ -26,7 +26,6 @@ class FlavorCoverage:
     """Coverage of the VMs of a flavor in a zone.
 
     Attributes:
-        zone: Availability zone.
         flavor_name: Flavor.
         required: Slots that each of its VMs must have.
         vms: VMs that slots are owed to now.
@@ -59,7 +58,6 @@ class ZoneCoverage:
     """Coverage of a zone.
 
     Attributes:
-        zone: Availability zone.
         vms: VMs that slots are owed to now.
         covered_vms: Those that have them all.
         partly_covered_vms: Those that have some.

@@ -171,7 +171,6 @@ class ZoneReading:
     """Rows of a zone as read, or of the part of it that a question is about.
 
     Attributes:
-        zone: Availability zone.
         config: Requirements, and which source is believed about locations.
         hosts: Rows of ``HOST_COLUMNS``.
         slots: Rows of ``SLOT_COLUMNS``.
@@ -215,7 +214,6 @@ def load_zone(zone: str, config: FailoverConfig, *, now: datetime) -> ZoneSnapsh
     """Return a zone as columns, read in one snapshot of the database.
 
     Args:
-        zone: Availability zone.
         config: Requirements, and which source is believed about locations.
         now: The present, for stopped VMs.
     """

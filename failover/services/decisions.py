@@ -36,7 +36,6 @@ def keep_decisions(
         plan: The plan.
         known: VMs of it that there are decisions about.
         run: Row of the run; None where a single VM was planned.
-        request_id: Correlation id.
         spoiled: VMs that others got in the way of.
         events: Writes events.
     """

@@ -53,7 +53,6 @@ def drill_zones(*, request_id: str, now: datetime) -> DrillRun:
     """Drill every zone and store the reports; one zone that fails does not stop the others.
 
     Args:
-        request_id: Correlation id.
         now: The present, for stopped VMs.
     """
     done: dict[tuple[str, str], int] = {}

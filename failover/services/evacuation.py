@@ -114,8 +114,6 @@ def plan_evacuation(
     VMs whose evacuation has started keep their slots; all others are planned anew.
 
     Args:
-        actor: Who does it.
-        request_id: Correlation id.
         also_failed: Hosts that are known to be dead although their rows do not say so yet.
 
     Returns:

@@ -119,7 +119,6 @@ def reconcile_zone(
     """Run the loop once in a zone, unless a run is under way there.
 
     Args:
-        zone: Availability zone.
         request_id: Correlation id of the run.
         is_dry_run: Plan and report, write nothing but the row of the run.
         config: What the run may do; settings and policies when left out.

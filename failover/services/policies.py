@@ -73,7 +73,6 @@ def save_policy(
         required_count: Reservations that VMs of matching flavors need.
         position: Place in the list.
         actor: Who decides.
-        request_id: Correlation id.
 
     Raises:
         InvalidPattern: the pattern is malformed.

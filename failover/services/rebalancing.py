@@ -100,8 +100,6 @@ def rebalance_zone(
     """Carry out the zone's shadow plan, or say what would be done.
 
     Args:
-        actor: Who does it.
-        request_id: Correlation id.
         most_steps: Most single steps; the setting's when left out.
         is_dry_run: Whether to write nothing.
         computed: Where the plan is computed.

@@ -130,7 +130,6 @@ def replan_vm(
     Running it twice, or beside the loop, is harmless.
 
     Args:
-        request_id: Correlation id.
         is_dry_run: Plan and report, write nothing.
         config: What may be done; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts; the scheduler when left out.

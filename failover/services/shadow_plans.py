@@ -59,7 +59,6 @@ def compute_shadow_plan(
     it is kept for the record. An older plan becomes obsolete.
 
     Args:
-        request_id: Correlation id.
         choosers: What the scheduler says about hosts of a zone without slots.
         computed: Where the plan is computed.
     """

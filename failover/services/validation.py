@@ -155,8 +155,6 @@ def validate_zone(
     """Validate reservations of a zone, unless a validation is under way there.
 
     Args:
-        zone: Availability zone.
-        request_id: Correlation id.
         reservation_ids: Which; those that are due when left out.
         events: Writes events.
 

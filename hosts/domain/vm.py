@@ -18,7 +18,6 @@ class VM:
         host: Name of the host it runs on now.
         name: Display name.
         status: Nova's status, upper case.
-        zone: Availability zone.
         created_at: ISO 8601, empty if not known.
         memory_bytes: Memory of its flavor; None if not known.
         vcpus: vCPUs of its flavor; None if not known.

@@ -115,7 +115,6 @@ def known_until(now: datetime, kind: Kind = Kind.CHANGES) -> datetime:
     nobody knows when the next file comes.
 
     Args:
-        now: The present.
         kind: What has to be known; where VMs are when left out.
     """
     if not is_fed():

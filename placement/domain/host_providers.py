@@ -21,7 +21,6 @@ class HostFacts:
     Attributes:
         uuid: Canonical UUID of the hypervisor, which is that of the provider.
         name: Name of both.
-        zone: Availability zone.
         inventories: What may be promised on it, by class; classes of which it has none left out.
         traits: Names.
         aggregates: Canonical UUIDs.

@@ -97,7 +97,6 @@ def merged_candidates(
 
     Args:
         ours: Document of ours.
-        theirs: Theirs.
         owned: Providers of ours among theirs: no candidate of theirs may use one.
         limit: Most candidates.
         keeps_mixed: Whether those of theirs that use providers of both are kept: the other side has

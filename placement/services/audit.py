@@ -313,7 +313,6 @@ def repair_problems(
     Args:
         findings: What :func:`find_problems` returned; what has been repaired since is left alone.
         actor: Who repairs.
-        request_id: Correlation id.
         is_forced: Give orphaned allocations back however many they are.
 
     Raises:
