@@ -8,7 +8,14 @@ from contextlib import contextmanager
 
 from django.core.management.base import OutputWrapper
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 Advance = Callable[[int], None]
 """Called with how much was done since the last call."""
@@ -61,6 +68,20 @@ def progress_bar(title: str, total: int | None = None, *, done: int = 0) -> Iter
     with progress_bars() as bars:
         task = bars.add_task(title, total=total, completed=done)
         yield lambda count: bars.advance(task, count)
+
+
+@contextmanager
+def reading_bars() -> Iterator[Callable[[str, int | None, int], None]]:
+    """Show a bar for each step; called with its name, its size if known, and how much was done."""
+    with progress_bars() as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def seen(step: str, total: int | None, done: int) -> None:
+            if step not in tasks:
+                tasks[step] = bars.add_task(f"reading {step}", total=total)
+            bars.advance(tasks[step], done)
+
+        yield seen
 
 
 class StepBar:

@@ -17,7 +17,7 @@ from rich.table import Table
 from core.chunks import in_chunks
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import printing_to, progress_bars
+from journal.progress import printing_to, progress_bars, reading_bars
 from placement.clients.reference_database import read_database
 from placement.cutover import comparing, copying, mirroring, parts, planning, state, switching
 from placement.cutover.peer import Peer, opened_peer
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 
     def _verify(self, database: str, named: parts.Named) -> dict[str, Any]:  # Any: as above
         phase = state.read_state().phase
-        with opened_peer() as peer, switching.held_or_refused(), _reading() as seen:
+        with opened_peer() as peer, switching.held_or_refused(), reading_bars() as seen:
 
             def even() -> None:
                 if phase in {Phase.SWITCHED, Phase.PARTED}:
@@ -213,22 +213,8 @@ def _told(row: Any) -> str:  # Any: as above
 def _contents(peer: Peer, database: str) -> Contents:
     if database:
         return read_database(database)
-    with _reading() as seen:
+    with reading_bars() as seen:
         return peer.contents(seen)
-
-
-@contextmanager
-def _reading() -> Iterator[Callable[[str, int | None, int], None]]:
-    """Show a bar for each kind of thing that is read."""
-    with progress_bars() as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def seen(step: str, total: int | None, done: int) -> None:
-            if step not in tasks:
-                tasks[step] = bars.add_task(f"reading {step}", total=total)
-            bars.advance(tasks[step], done)
-
-        yield seen
 
 
 @contextmanager

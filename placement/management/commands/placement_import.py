@@ -14,13 +14,11 @@ from django.core.management.base import BaseCommand, CommandError
 from keystoneauth1.adapter import Adapter as KeystoneAdapter
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
-from rich.console import Console
-from rich.progress import TaskID
 from rich.table import Table
 
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import progress_bars
+from journal.progress import printing_to, reading_bars
 from placement.clients.reference_api import Adapter, read_api
 from placement.clients.reference_database import read_database
 from placement.domain.transfer import Contents, CopyPlan
@@ -28,7 +26,6 @@ from placement.domain.transfer_lines import UnreadableExportError, contents_of_l
 from placement.services.transfer import import_contents, plan_import, refuse_problems
 
 TOKEN_VARIABLE = "PLACEMENT_TOKEN"  # noqa: S105 - the name of a variable
-OUTPUT_COLUMNS = 120
 
 
 class Command(BaseCommand):
@@ -88,12 +85,7 @@ class Command(BaseCommand):
             self._print(plan, is_dry_run=options["dry_run"])
 
     def _print(self, plan: CopyPlan, *, is_dry_run: bool) -> None:
-        console = Console(
-            file=self.stdout,  # type: ignore[arg-type]  # OutputWrapper writes like a text file
-            width=OUTPUT_COLUMNS,
-            highlight=False,
-            markup=False,
-        )
+        console = printing_to(self.stdout)
         title = "Import (dry run)" if is_dry_run else "Import"
         table = Table(title=title, title_justify="left")
         table.add_column("what")
@@ -110,14 +102,7 @@ def _read(options: dict[str, Any]) -> Contents:  # Any: Django's options
         return read_database(options["from_database"])
     if options["from_file"]:
         return _read_file(options["from_file"])
-    with progress_bars() as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def seen(step: str, total: int | None, done: int) -> None:
-            if step not in tasks:
-                tasks[step] = bars.add_task(f"reading {step}", total=total)
-            bars.advance(tasks[step], done)
-
+    with reading_bars() as seen:
         return read_api(_adapter(options), seen)
 
 
