@@ -19,9 +19,6 @@ def group_capacity_resource_name(group: str, zone: str) -> str:
     Lower-case ``<group>-<zone>`` with ``_``, ``.`` and whatever no label may hold replaced by
     ``-``, cut, then six hexadecimal digits that keep apart what the replacing made equal.
 
-    Args:
-        group: Flavor group.
-
     Source: spec liquid, 13.1.
     """
     readable = _OTHER.sub("-", f"{group}-{zone}".lower())[:MAX_PREFIX].lstrip("-")

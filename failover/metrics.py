@@ -71,7 +71,6 @@ def observe_run(figures: RunFigures, *, seconds: float, zone: str = "") -> None:
 
     Args:
         figures: What it counted.
-        seconds: How long it took.
     """
     RUNS.labels(**{ZONE_LABEL: zone}).inc()
     RUN_SECONDS.labels(**{ZONE_LABEL: zone}).observe(seconds)

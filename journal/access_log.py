@@ -88,7 +88,6 @@ def line_of(
 
     Args:
         status: Of the answer.
-        seconds: How long it took.
         project_id: Project that the path names.
     """
     facts = facts_of(request)

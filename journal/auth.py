@@ -216,7 +216,6 @@ def authorise(actor: Actor, rule: str, target: Mapping[str, object] = NO_TARGET)
     """Let an actor pass a policy rule, or refuse.
 
     Args:
-        actor: Who asks.
         rule: Name of a rule that an app registered.
         target: What the request is about, as far as rules may look at it (``project_id``).
 

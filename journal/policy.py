@@ -87,7 +87,6 @@ class Policy:
         """Return whether a rule lets an actor pass.
 
         Args:
-            actor: Who asks.
             rule: Name of a registered rule, or of one that the operator's file adds.
             target: What the request is about, for checks such as ``project_id:%(project_id)s``.
         """

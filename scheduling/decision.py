@@ -29,7 +29,6 @@ class Candidate:
 
     Attributes:
         host_name: Name of the host.
-        host_id: Database key of the host.
         score: Sum of the contributions.
         contributions: (weigher, ``multiplier * tanh(activation)``) in the pipeline's order.
     """
@@ -46,7 +45,6 @@ class ClosestHost:
 
     Attributes:
         host_name: Name of the host.
-        host_id: Database key of the host.
         free: What it has free for the request, negative where it is over-used.
         short: What it lacks of network, disk I/O and GPUs, with the numbers; empty for nothing.
     """
@@ -62,8 +60,6 @@ class Decision:
     """Where a request goes, or why nowhere.
 
     Attributes:
-        request: What was asked.
-        pipeline: Name of the pipeline.
         host_name: Chosen host; None if no host is left.
         host_id: Database key of the chosen host; None if no host is left.
         top: Best hosts, best first, as many as the caller wanted.

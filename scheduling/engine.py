@@ -77,8 +77,6 @@ def schedule(
     """Choose the best host for one request.
 
     Args:
-        table: Hosts.
-        request: What is asked.
         pipeline: Filters and weighers to run.
         max_candidates: How many of the best hosts to report; 0 reports all.
 
@@ -188,7 +186,6 @@ class Batch:
         """Choose a host for a request and place it there.
 
         Args:
-            request: What is asked.
             max_candidates: How many of the best hosts to report; 0 reports all.
             only_row: Row of the one host that it may be placed on; None leaves the choice.
         """

@@ -63,8 +63,6 @@ def explain_host(
     see the survivors and this host.
 
     Args:
-        table: Hosts.
-        request: What is asked.
         pipeline: Filters and weighers.
         host_name: The host to explain; may be unknown.
 

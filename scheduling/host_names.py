@@ -108,7 +108,6 @@ class HostWeights(Mapping[str, float]):
     """A weight for each of some names, in their order.
 
     Attributes:
-        names: Host names.
         column: float64[N], their weights.
     """
 

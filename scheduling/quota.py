@@ -17,7 +17,6 @@ class CommitmentFact:
 
     Attributes:
         project_id: Project.
-        group: Flavor group.
         resource_type: ``memory`` or ``cores``.
         state: State of the commitment.
         amount_bytes: Memory committed.
@@ -77,7 +76,6 @@ class QuotaDemand:
 
     Attributes:
         project_id: Project of the VM.
-        group: Flavor group.
         memory_bytes: Memory of all instances.
         vcpus: vCPUs of all instances.
         instances: Instances, at least 1.

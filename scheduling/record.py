@@ -100,7 +100,6 @@ class DecisionRecord:
 
     Attributes:
         request: What was asked, with the options combined.
-        pipeline: Name of the pipeline.
         pipeline_version: Version of its definition.
         names: Host names by row.
         candidates: Hosts before the first filter.
@@ -213,8 +212,6 @@ def record_run(
     A step that fails the request gives a record with the failure, not an exception.
 
     Args:
-        table: Hosts.
-        request: What is asked.
         pipeline: Filters and weighers to run.
         options: Call-time options; they are combined with those of the steps.
         clock: Returns seconds from any origin, to measure each step; None measures nothing.

@@ -44,7 +44,6 @@ class HostRow:
 
     Attributes:
         name: Compute host name, unique in a table.
-        host_id: Database key of the host.
         zone: Availability zone; empty when the host has none.
         is_ready: Whether its conditions allow placement, see
             :func:`scheduling.filters.conditions_allow_placement`.

@@ -61,7 +61,6 @@ def replace_project_quota(
     Args:
         wanted: The quota, for all its zones together.
         served_zones: Zones whose quota is kept, others are dropped; empty means every zone.
-        actor: Who sets it.
 
     Raises:
         Busy: the project's quota is being changed by another.

@@ -38,7 +38,6 @@ class GroupNeed:
     """What one group competes with.
 
     Attributes:
-        group: Name of the flavor group.
         memory_bytes: Memory of its smallest flavor, positive.
         vcpus: vCPUs of its smallest flavor, 0 or more.
         candidate_rows: Rows of its candidate hosts; order and repetition do not matter.

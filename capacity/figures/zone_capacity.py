@@ -205,7 +205,6 @@ def zone_figures(
     A group of which one probe fails takes no part in the split and keeps its former figures.
 
     Args:
-        table: All hosts.
         groups: Flavor groups, names unique.
         probes: Pipelines of the probes.
 
@@ -360,7 +359,6 @@ class GroupRoom:
     ``free`` memory of the group's figures, and what one change request gets.
 
     Attributes:
-        names: Host names.
         is_admitted: bool[N], hosts that pass the filters of the group's smallest or a larger
             flavor, room apart.
         left_memory_bytes: int64[N], what is left, whoever may use it; 0 or more.

@@ -56,7 +56,6 @@ def save_group_settings(
     Args:
         group_name: Name of the group, or ``*`` for every group without settings of its own.
         settings: Columns to set, of :data:`SETTINGS_FIELDS`; others keep what they are.
-        actor: Who decides.
         reason: Why, for the audit trail.
 
     Returns:
@@ -159,7 +158,6 @@ def save_group_rule(
         group_name: Group that matching flavors go to.
         flavor_pattern: Shell glob on the flavor name, case-sensitive.
         position: Lower is tried first.
-        actor: Who decides.
 
     Raises:
         InvalidInput: a field is empty, or the same rule exists.

@@ -47,7 +47,6 @@ class GroupRule:
     """An operator's rule that puts flavors without the extra spec into a group.
 
     Attributes:
-        group: Name of the flavor group.
         flavor_pattern: Shell glob on the flavor name, case-sensitive.
     """
 

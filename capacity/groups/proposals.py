@@ -35,7 +35,6 @@ def proposed_rules(
     last; the others, which run on fewer hosts, get groups of their own, by whole names.
 
     Args:
-        flavors: All flavors.
         rules: What there is already; first match wins.
     """
     families: dict[tuple[str, str], dict[frozenset[str], list[str]]] = {}
@@ -64,7 +63,6 @@ def proposed_settings(
     """Return settings for the groups that have none: memory is committed, in the smallest flavor.
 
     Args:
-        flavors: All flavors.
         rules: The rules, proposed ones included.
         configured: Names of groups that have settings.
     """

@@ -136,7 +136,6 @@ def check_oversubscription(
 
     Args:
         actor: Who checks.
-        request_id: Correlation id of the run.
         policy: How to act; that of the settings when left out.
     """
     run = _Run(

@@ -164,7 +164,6 @@ def hold_many(
 
     Args:
         slots: What is held.
-        zone: Where.
         creator: Who makes them.
         reason: Why they are ready.
     """

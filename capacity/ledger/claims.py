@@ -36,7 +36,6 @@ class Eaten(NamedTuple):
     """Room that a claim would take from those for whom it is held.
 
     Attributes:
-        host_id: Key of the host.
         resource: ``memory_bytes`` or ``vcpus``.
         taken: What VMs and holds would take of it.
         effective: What there is of it.
@@ -105,7 +104,6 @@ def regroup_claim(parts: Sequence[ReservationAllocation], host_id: int, *, group
 
     Args:
         parts: The VM in slots of one project on the host, whose room is locked.
-        host_id: Key of the host.
         group: The VM's flavor group; empty for none, then it joins no slot.
 
     Returns:

@@ -22,7 +22,6 @@ class Stay:
 
     Attributes:
         migration: Which; on its source and its target a VM that is resized in place needs both.
-        host_id: Key of the host.
         size: What the VM takes there.
     """
 

@@ -52,7 +52,6 @@ def cut_slot(slot: ResourceVector, memory_bytes: Sequence[int]) -> Parts:
     """Return the pieces of a slot, with vCPUs in the ratio of their memory.
 
     Args:
-        slot: The slot.
         memory_bytes: Memory of the pieces, which adds up to that of the slot.
 
     Returns:

@@ -144,7 +144,6 @@ def observe_shift(
     """Count how a weigher changed the order.
 
     Args:
-        pipeline: Name of the pipeline.
         step: Name of the weigher.
         origins: Place before of the hosts on the first places now.
         impacts: (statistic, unit) -> impact.

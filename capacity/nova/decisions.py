@@ -87,7 +87,6 @@ class KeptDecision:
     """One run of a pipeline, as it is to be kept.
 
     Attributes:
-        request: What was asked.
         pipeline_name: Which pipeline ran.
         pipeline_version: Version of its definition; 0 when it is not a row.
         host_names: Names that the masks refer to, in row order; pass the host table's own tuple,

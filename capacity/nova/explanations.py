@@ -83,7 +83,6 @@ def explain(
     """Return what a pipeline would decide for a request; writes nothing.
 
     Args:
-        request: What is asked.
         pipeline: Filters and weighers.
         options: Call-time options.
         host_names: Hosts to explain in detail, known or not, at most

@@ -69,7 +69,6 @@ class InFlightAsk:
         intent: What the placement is for.
         project_id: Project of the VM; its slots of ``flavor_group_name`` give it room.
         flavor_group_name: Group of the flavor; empty if it is in none.
-        flavor_name: Flavor.
         user_id: Who asked Nova.
         domain_id: Domain of the project.
         source_host: Host the VM comes from, as the caller says; the VM list knows better.

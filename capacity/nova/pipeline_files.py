@@ -104,7 +104,6 @@ def import_pipelines(
 
     Args:
         specs: Definitions, no name twice.
-        actor: Who imports.
         is_pruning: Remove pipelines that are not among them.
         is_dry_run: Report what would be done, do nothing.
 

@@ -168,7 +168,6 @@ def save_pipeline(
 
     Args:
         spec: The definition; its version is not looked at.
-        actor: Who decides.
         reason: Why, for the audit trail.
         expected_version: Version the caller has read; None overwrites whatever there is.
 

@@ -119,7 +119,6 @@ def place_vm(
 
     Args:
         candidates: Hosts, best first, as chosen on a snapshot; a name counts once.
-        actor: Who asks.
         choose_again: Chooses on a fresh snapshot when no candidate has room any more; called
             outside of any transaction. Left out, there is one round.
         max_held: Most hosts to hold and return; 0 holds all candidates.

@@ -172,7 +172,6 @@ def run_scheduling(
         request: What is asked, with the caller's hosts and weights.
         pipeline_name: Which pipeline runs.
         options: Call-time options.
-        actor: Who asks.
 
     Raises:
         InvalidInput: the options contradict each other, or the request asks for nothing.
@@ -250,7 +249,6 @@ def prepared_request(
     Flavor group and quota facts are looked up; nothing is written.
 
     Args:
-        request: What is asked.
         pipeline_name: Which pipeline runs.
         options: Call-time options.
         asked: What the rows of pipelines and groups were just said to be.

@@ -121,7 +121,6 @@ class SlotBook:
         """Return what a slot asks of another host.
 
         Args:
-            slot: The slot.
             takes: What needs room there; its full size when left out.
             ignore_hosts: Hosts that it shall not be on.
         """

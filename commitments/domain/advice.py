@@ -150,7 +150,6 @@ def largest_fitting_units(
 
     Args:
         snapshot: What the batch was refused on.
-        targets: The batch.
         refused: The decision on the commitment in question.
         unit_amount: Its declared unit, in bytes or vCPUs.
 

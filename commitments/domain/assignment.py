@@ -24,7 +24,6 @@ class UsableCommitment:
     Attributes:
         uuid: Commitment uuid.
         zone: Its availability zone.
-        group: Its flavor group.
         is_memory: Whether it promises memory; otherwise cores.
         amount: Bytes of memory, or vCPUs.
         start_time: When it began; None sorts before every time.

@@ -36,7 +36,6 @@ class TrackedSlot:
         name: Stable name, for the order.
         host_name: Target host.
         project_id: Whose it is.
-        group: Its flavor group.
         memory_bytes: Its size.
         allocated_bytes: Memory of all VMs in it, expected or confirmed.
         vm_uuids: These VMs.

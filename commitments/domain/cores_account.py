@@ -59,7 +59,6 @@ class CoresHolding:
 
     Attributes:
         project_id: Project it is held for.
-        flavor_group_name: Flavor group.
         vcpus: How many, positive.
     """
 

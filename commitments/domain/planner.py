@@ -22,9 +22,7 @@ class SlotView:
         slot_index: Its number in the commitment.
         project_id: Project it is held for.
         domain_id: Domain of the project.
-        flavor_group_name: Flavor group.
         memory_bytes: Its memory in bytes, positive.
-        vcpus: Its vCPUs.
         resource_name: Flavor it is placed as.
         target_host: Host it is placed on, None if unplaced.
         has_allocations: Whether VMs are expected or confirmed in it.
@@ -65,7 +63,6 @@ class NewSlot:
         slot_index: Its number in the commitment.
         resource_name: Flavor it is placed as.
         memory_bytes: Its memory in bytes.
-        vcpus: Its vCPUs.
         vm: Running VM that it is made for, on the host of which it is; None asks for a host.
     """
 

@@ -85,7 +85,6 @@ def vm_ram_units(
 
     Args:
         memory_bytes: Memory of the VM.
-        group: Its flavor group.
         unit_mib: Size of the group's declared unit in MiB.
         tolerance_mib: MiB a VM may lack and still count as whole.
 

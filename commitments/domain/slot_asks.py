@@ -44,8 +44,6 @@ def stored_ask(like: SlotAsk, slot: SlotView, group: FlavorGroupDef, prefix: str
 
     Args:
         like: What all slots of its commitment ask.
-        slot: The slot.
-        group: Its flavor group.
         prefix: What the names of the commitment's slots begin with.
     """
     flavors = {flavor.name: flavor for flavor in group.flavors}

@@ -51,7 +51,6 @@ class CommitmentState:
         commitment_uuid: Identity in Limes.
         project_id: Project that owns it.
         domain_id: Domain of the project, empty if unknown.
-        flavor_group_name: Flavor group.
         resource_type: Memory or cores.
         requested_amount: Bytes of memory, or cores, as asked for in any status.
         status: Status in Limes; None if deleted or unknown.
@@ -220,7 +219,6 @@ class CommitmentRecord:
         commitment_uuid: Identity in Limes.
         project_id: Project that owns it.
         domain_id: Domain of the project, empty if unknown.
-        flavor_group_name: Flavor group.
         resource_type: ``memory`` or ``cores``.
         requested_amount: Bytes of memory, or cores.
         state: Status as text.

@@ -79,7 +79,6 @@ def what_if(
     Args:
         snapshot: The present, with a cores ledger for every group and zone asked about in which
             the expired commitments do not count.
-        targets: The batch.
         edit: How the region differs.
         timeline: What is known to come after the present.
         unit_amounts: Commitment uuid to its declared unit, in bytes or vCPUs.

@@ -32,7 +32,6 @@ class ProjectVM:
         group: The flavor group of its flavor.
         flavor_name: Name of its flavor.
         memory_bytes: Its memory.
-        vcpus: Its vCPUs.
         disk_gib: Its root disk.
         os_type: Operating system for licence billing, ``unknown`` when not determined.
         video_ram: What its flavor says of video RAM in MiB, as text; empty when nothing.

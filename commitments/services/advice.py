@@ -39,7 +39,6 @@ def advise_rejection(
     """Return advice on a batch that was just refused, planned again on what is stored now.
 
     Args:
-        targets: The batch.
         zone: Zone of the request.
         rooms: Stored slots of the batch's commitments.
 

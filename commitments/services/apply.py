@@ -75,7 +75,6 @@ class Application:
         rows: Stored commitments by uuid.
         rooms: Stored slot primary key to what it takes.
         now: Time of the decision.
-        actor: Who decides.
     """
 
     plan: AdmissionPlan

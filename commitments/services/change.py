@@ -121,8 +121,6 @@ def change_commitments(
 
     Args:
         request: The request, well-formed.
-        actor: Who asks.
-        request_id: Id of the HTTP request.
         now: The present; the database's when left out.
         clock: Monotonic seconds, for the deadline.
 

@@ -65,8 +65,6 @@ def set_project_quota(request: QuotaRequest, *, actor: Actor, request_id: str) -
 
     Args:
         request: The quota in declared units.
-        actor: Who sets it.
-        request_id: Id of the HTTP request.
 
     Raises:
         NotReady: flavor groups are not extracted, so units cannot be converted.

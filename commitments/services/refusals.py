@@ -27,10 +27,8 @@ def keep_refusal(
     The answer does not depend on it: a database that does not take the row is logged and counted.
 
     Args:
-        request: What was asked.
         outcome: The answer, a no.
         actor: Who asked.
-        request_id: Id of the HTTP request.
     """
     if not settings.HEADROOM.liquid.refusal_retention_days:
         return

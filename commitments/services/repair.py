@@ -127,7 +127,6 @@ def repair_due_commitments(
 
     Args:
         actor: Who repairs.
-        request_id: Correlation id of the run.
         now: The present; rows due until then are handled.
         limit: Most commitments to handle; all when left out.
         progress: Called with the number of commitments handled by each chunk.

@@ -219,7 +219,6 @@ def reconcile_project_usage(
     order of primary key.
 
     Args:
-        actor: Who asks.
         now: The present; the clock's when left out.
         group_of: Mapping flavor name -> flavor group; the present one when left out.
 

@@ -92,7 +92,6 @@ def verify_slots(
     """Bring slots in line with where VMs and hosts are.
 
     Args:
-        request_id: Correlation id of the run.
         now: The present; the clock's when left out.
         zones: Zones to look at; all that have hosts or slots when left out.
         is_full: Look at every slot, not only at what changed.

@@ -77,7 +77,6 @@ class DrainInput:
 
     Attributes:
         hosts: Names of the hosts to drain.
-        table: All hosts.
         vms: VMs on the hosts.
         slots: Committed slots on the hosts.
         failover_asks: Failover slot on the hosts -> what it asks of a new host.

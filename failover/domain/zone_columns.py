@@ -25,7 +25,6 @@ class HostColumns:
 
     Attributes:
         ids: int64[H], database keys, ascending.
-        names: Host names.
         racks: Building blocks, empty where a host has none.
         is_ready: bool[H], whether VMs may be placed there.
         effective_memory_bytes: int64[H], what may be promised.

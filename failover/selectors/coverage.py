@@ -26,7 +26,6 @@ class FlavorCoverage:
     """Coverage of the VMs of a flavor in a zone.
 
     Attributes:
-        flavor_name: Flavor.
         required: Slots that each of its VMs must have.
         vms: VMs that slots are owed to now.
         covered_vms: Those that have them all.

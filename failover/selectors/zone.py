@@ -152,7 +152,6 @@ class ClassKey:
     """What the hosts of a VM depend on (spec failover, 17.5 "compatibility class").
 
     Attributes:
-        flavor_name: Flavor.
         specs_hash: Hash of its extra specs as the VM has them.
         project_id: Project.
         server_group: Server group that keeps its VMs apart; empty without one.

@@ -37,7 +37,6 @@ def keep_decisions(
         known: VMs of it that there are decisions about.
         run: Row of the run; None where a single VM was planned.
         spoiled: VMs that others got in the way of.
-        events: Writes events.
     """
     wanted = {one.vm: (one.current, one.reason, dict(one.facts)) for one in plan.cover.shortfalls}
     for vm in spoiled:

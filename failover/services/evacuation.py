@@ -63,7 +63,6 @@ class EvacuationOutcome:
     """What planning did in a zone.
 
     Attributes:
-        zone: Where.
         failed_hosts: Hosts that the plan is for.
         planned: VMs with a slot.
         unprotected: VMs without one.

@@ -49,7 +49,6 @@ class Happening:
 
     Attributes:
         reason: What.
-        zone: Where.
         message: For people.
         reservation_name: The reservation, if it is about one.
         vm_uuid: The VM, if it is about one.

@@ -64,7 +64,6 @@ class ZoneRun:
     """What a run did, or would do.
 
     Attributes:
-        zone: Where.
         outcome: How it ended.
         figures: What it counted.
         plan: What it planned last; None if it did not come to that.
@@ -119,7 +118,6 @@ def reconcile_zone(
     """Run the loop once in a zone, unless a run is under way there.
 
     Args:
-        request_id: Correlation id of the run.
         is_dry_run: Plan and report, write nothing but the row of the run.
         config: What the run may do; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts.

@@ -72,7 +72,6 @@ def save_policy(
         pattern: Flavor pattern.
         required_count: Reservations that VMs of matching flavors need.
         position: Place in the list.
-        actor: Who decides.
 
     Raises:
         InvalidPattern: the pattern is malformed.

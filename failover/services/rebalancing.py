@@ -63,7 +63,6 @@ class Rebalancing:
     """What was done, or would be.
 
     Attributes:
-        zone: Where.
         reserved_before: Memory of the slots before, in bytes.
         reserved_after: Memory of the slots after.
         steps: Steps that were planned.

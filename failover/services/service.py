@@ -22,7 +22,6 @@ class FailoverService:
         vm_source: Where single VMs are looked up; the loop reads zones as columns.
         config: What the loop may do; settings and policies when None.
         scheduler: Who says what the scheduler thinks of hosts.
-        events: Writes events.
         monitor: Hears of every run that was completed.
     """
 

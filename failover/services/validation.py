@@ -156,7 +156,6 @@ def validate_zone(
 
     Args:
         reservation_ids: Which; those that are due when left out.
-        events: Writes events.
 
     Raises:
         Busy: the zone stayed locked; what was written stays.

@@ -142,7 +142,6 @@ def endpoint_root(service: str, url: str) -> str:
     """Return the address that paths of a service are appended to.
 
     Args:
-        service: Service type.
         url: Its address in the catalog, such as ``https://keystone/v3/`` or ``https://keystone``.
     """
     root = url.rstrip("/")

@@ -74,8 +74,6 @@ def pages_by_offset(
     """Yield the elements of a list that is paged by offset, each once, until a page is empty.
 
     Args:
-        cloud: The cloud.
-        service: Service type.
         path: Path of the list.
         key: Key of the list in the body.
         limit: Elements to ask for at once; the service may give fewer.
@@ -100,8 +98,6 @@ def pages(
     """Yield the elements of a list that is paged by marker, until a page brings nothing new.
 
     Args:
-        cloud: The cloud.
-        service: Service type.
         path: Path of the list.
         key: Key of the list in the body.
         marker: Field of an element that the next page starts after.

@@ -66,7 +66,6 @@ class CloudList:
     Attributes:
         section: Where its elements stand in a region file.
         kind: The pass that reads it; None for what only dumps hold.
-        service: Service type.
         read: Yields its elements, each once, all pages.
         own: Path of one element, which answers 404 when there is none; empty where the list is one
             answer, which is whole or none.

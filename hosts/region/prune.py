@@ -37,7 +37,6 @@ def is_believed(run: ImportRun, *, section: str, before: int, now: int) -> bool:
     while what the files do hold is written all the same. A live cloud may prove the loss.
 
     Args:
-        run: The import run.
         section: Section of the list.
         before: Length of what is stored.
         now: Length of what the files hold.
@@ -88,7 +87,6 @@ def zones_left_out(
     the zone are still reported; the whole list hardly shrinks without it.
 
     Args:
-        run: The import run.
         section: Section of the list.
         counts: Zone to how many of its stored rows there are, and how many of these are listed.
         zones: Zones whose hosts are still reported.
@@ -127,7 +125,6 @@ def prune_rows(
     Nothing is deleted when the list shrank too much to be believed.
 
     Args:
-        run: The import run.
         section: Section for the report.
         model: Model of the rows.
         key: Its identifying column.

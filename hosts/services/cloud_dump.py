@@ -17,7 +17,6 @@ def dump_cloud(stream: BinaryIO, cloud: CloudReader, *, name: str, now: datetime
 
     Args:
         stream: Where to.
-        cloud: The cloud.
         name: Its name, for ``about``.
         now: The present, for ``about``.
 

@@ -49,7 +49,6 @@ def import_region(
 
     Args:
         files: The files; their sections are joined.
-        actor: Who imports.
         options: Pruning, dry run, ended commitments, placing.
         progress: Told how far the import is.
 

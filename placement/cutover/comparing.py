@@ -34,7 +34,6 @@ def compare(
     same or has differed at every look.
 
     Args:
-        peer: The other side.
         database: Its database, read instead of its API if given; see ``placement_import``.
         seen: Told of progress.
         even: Called before each look.

@@ -171,7 +171,6 @@ def follow(
     """Copy what is due until little is left of it; what is written meanwhile comes along.
 
     Args:
-        peer: The other side.
         seen: Told what is left.
         few: How much may be left; while writes go on, there is always something, and where they
             come faster than that a few turns in a row without fewer are enough as well. With none,

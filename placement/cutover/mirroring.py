@@ -160,7 +160,6 @@ def mirror(
     it was done.
 
     Args:
-        peer: The other side.
         until: Whether to stop; what is under way is finished.
         seen: Told how many were done.
         few: How many may be left, where writes go on.

@@ -88,7 +88,6 @@ def decisive_room(
     them one provider can serve together.
 
     Args:
-        snapshot: The providers.
         query: The search.
         hides_fully_held: Whether inventories whose free room is all held are left out.
         before: Of the last such search, which most classes have in common with this one.

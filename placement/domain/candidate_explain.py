@@ -88,7 +88,6 @@ def explain_candidates(
     """Return which constraint of a request removes how many providers, and what would help.
 
     Args:
-        snapshot: The providers.
         query: The request; its limit is ignored.
         options: How the site searches.
     """

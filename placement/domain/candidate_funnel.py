@@ -196,9 +196,7 @@ def slot_funnel(
     """Return how many providers each constraint of a slot removes.
 
     Args:
-        snapshot: The providers.
         group: The group of the slot.
-        slot: The slot.
         root: What the roots of trees must be.
         hides_fully_held: Whether providers all of whose free room is held are left out.
     """

@@ -25,7 +25,6 @@ class JoinPlan:
     """What to enumerate.
 
     Attributes:
-        snapshot: The providers.
         options: Of each slot, in the order in which they are bound; at least one slot.
         rules: Of each slot.
         anchors: int32[A], trees with options for every slot, in the order in which they count.

@@ -38,7 +38,6 @@ class SlotOptions:
     """Providers that can serve a slot, grouped by the tree they would serve.
 
     Attributes:
-        slot: The slot.
         rows: int32[P], rows of providers.
         starts: int64[T + 1], where the options of each tree begin in ``rows``.
         has_sharing: Whether some option is a sharing provider of another tree.
@@ -80,7 +79,6 @@ def group_filter(
     """Return which providers pass the filters of a group; remembered while nothing changes.
 
     Args:
-        snapshot: The providers.
         group: The group.
         root: What the roots of trees must be.
         options: How the site searches.
@@ -205,7 +203,6 @@ def slot_options(
     Within a tree its own providers come first, in their order, then sharing ones of other trees.
 
     Args:
-        snapshot: The providers.
         slot: What is asked for.
         passing: Who may serve it.
         is_only: Whether the request has no other slot. Then it does not matter which tree a

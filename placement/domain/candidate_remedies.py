@@ -79,7 +79,6 @@ def find_remedies(
     """Return the single changes that give a request candidates, or else pairs of changes.
 
     Args:
-        snapshot: The providers.
         query: A request; what is found for one that has candidates is not wrong but useless.
         options: How the site searches.
     """

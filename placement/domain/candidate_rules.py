@@ -51,7 +51,6 @@ class SlotRules:
         """Return bool[M], partial candidates that meet the rules.
 
         Args:
-            snapshot: The providers.
             columns: int32[M] for each bound slot, rows of the providers; the last is the new one.
         """
         last = columns[-1]
@@ -82,7 +81,6 @@ def rules_of(
     """Return the rules of each slot.
 
     Args:
-        snapshot: The providers.
         options: Of each slot, in the order in which they are bound.
     """
     suffixes = [option.slot.suffix for option in options]

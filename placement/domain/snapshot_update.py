@@ -34,7 +34,6 @@ def with_usage(
     """Return the snapshot with other allocated amounts.
 
     Args:
-        snapshot: The providers.
         provider_ids: Key of the provider of each amount.
         classes: Its resource class.
         used: The amount.
@@ -76,7 +75,6 @@ def with_held(
     """Return the snapshot with other held amounts of a resource class.
 
     Args:
-        snapshot: The providers.
         provider_ids: Key of the provider of each amount; providers that are unknown or do not have
             the class have nothing that could be held.
         name: Resource class.
@@ -106,7 +104,6 @@ def replace_trees(snapshot: Snapshot, root_ids: Sequence[int], part: Snapshot) -
     """Return the snapshot with some trees as they are now.
 
     Args:
-        snapshot: The providers.
         root_ids: Keys of the roots of trees that were read again; one that is not in ``part`` is
             gone.
         part: A snapshot of those trees that are left, built with the bit numbers of this one. Its

@@ -24,7 +24,6 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     """Return the summaries of whole trees, without braces; made once and kept in the snapshot.
 
     Args:
-        snapshot: The providers.
         trees: Numbers of trees, at least one.
     """
     texts = _picked(snapshot.summaries.trees, trees)
@@ -41,7 +40,6 @@ def summary_pieces(snapshot: Snapshot, wanted: BoolColumn) -> list[bytes]:
     Blocks of which all trees are wanted are taken as they are, so that nothing large is copied.
 
     Args:
-        snapshot: The providers.
         wanted: bool[T], the trees, at least one.
     """
     count = len(wanted)
@@ -87,7 +85,6 @@ def old_summaries(
     """Return the summaries of providers for versions that do not know trees.
 
     Args:
-        snapshot: The providers.
         rows: Which of them.
         names: Resource classes to show.
         has_traits: Whether the version shows traits.

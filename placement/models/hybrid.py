@@ -10,7 +10,6 @@ class HybridReport(models.Model):
     """One look at both sides; the newest ones are kept. Writers: ``gateway.drift``.
 
     Attributes:
-        seconds: How long it took.
         providers_there: Of the other Placement.
         split_consumers: Consumers that hold something of both.
         counts: How many findings there were, by kind.

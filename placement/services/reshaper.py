@@ -75,7 +75,6 @@ def reshape(
     Args:
         inventories: By UUID of the provider.
         allocations: Who is to hold what.
-        actor: Who asks.
         request_id: Id of the request.
 
     Raises:

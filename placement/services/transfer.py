@@ -153,7 +153,6 @@ def import_contents(source: Contents, *, actor: Actor, request_id: str) -> CopyP
 
     Args:
         source: What the other holds.
-        actor: Who imports.
 
     Raises:
         CannotCopyError: the source cannot be copied; nothing was changed.

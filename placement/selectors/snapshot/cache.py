@@ -40,7 +40,6 @@ class State:
     """A snapshot of the providers and the moment of the database that it was read in.
 
     Attributes:
-        snapshot: The providers.
         moment: Of the read; later changes are those that its snapshot does not show.
         names: Of traits and classes.
         read_at: Monotonic time of the read, seconds.
