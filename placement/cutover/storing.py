@@ -28,10 +28,14 @@ from placement.services.audit import SET_ROOTS_SQL, SET_USED_SQL
 from placement.services.locking import log_changes
 from placement.services.providers import TREES
 from placement.services.transfer import (
+    CHANGE_PROVIDERS,
     DROP_ALLOCATIONS,
+    LOCK_CONSUMERS,
+    LOG_TOUCHED,
     NEW_CLASSES,
     NEW_TRAITS,
     SET_ALLOCATIONS,
+    SET_CONSUMERS,
     columns_of,
     held_rows,
     levels_of,
@@ -60,14 +64,7 @@ SELECT n.id, n.uuid, n.name, n.generation, q.id, coalesce(q.root_id, n.id),
             AS g (uuid, name, generation, parent)) n
   LEFT JOIN placement_provider q ON q.uuid = n.parent
 """
-CHANGE_COPIES: Final = """
-UPDATE placement_provider p
-   SET name = n.name, parent_id = q.id, generation = n.generation,
-       updated_at = statement_timestamp()
-  FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[]) AS n (uuid, name, generation, parent)
-  LEFT JOIN placement_provider q ON q.uuid = n.parent
- WHERE p.uuid = n.uuid
-"""
+CHANGE_COPIES: Final = CHANGE_PROVIDERS.format(generation="n.generation")
 SET_GENERATIONS: Final = """
 UPDATE placement_provider p SET generation = n.generation, updated_at = statement_timestamp()
   FROM unnest(%s::uuid[], %s::int[]) AS n (uuid, generation)
@@ -126,18 +123,9 @@ SELECT k.project_id, k.user_id, k.type_id, o.resource_class_id, %s::int * CASE
  GROUP BY GROUPING SETS ((k.project_id, k.user_id, k.type_id, o.resource_class_id),
                          (k.project_id, k.user_id, k.type_id))
 """
-SET_COPIED_CONSUMERS: Final = """
-INSERT INTO placement_consumer (uuid, project_id, user_id, type_id, generation)
-SELECT n.uuid, j.id, u.id, t.id, n.generation
-  FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[])
-    AS n (uuid, project, owner, type, generation)
-  JOIN placement_project j ON j.external_id = n.project
-  JOIN placement_user u ON u.external_id = n.owner
-  LEFT JOIN placement_consumer_type t ON t.name = n.type
-    ON CONFLICT (uuid) DO UPDATE
-   SET project_id = excluded.project_id, user_id = excluded.user_id, type_id = excluded.type_id,
-       generation = excluded.generation, updated_at = statement_timestamp()
-"""
+SET_COPIED_CONSUMERS: Final = SET_CONSUMERS.format(
+    new_generation="n.generation", generation="excluded.generation"
+)
 DROP_CONSUMERS: Final = "DELETE FROM placement_consumer WHERE uuid = ANY (%s::uuid[])"
 DROP_NAMES: Final = (
     """
@@ -151,10 +139,6 @@ DELETE FROM placement_resource_class c
    AND NOT EXISTS (SELECT FROM placement_inventory i WHERE i.resource_class_id = c.id)
 """,
 )
-LOG_TOUCHED: Final = """
-INSERT INTO placement_change (root_id, kind) SELECT DISTINCT root_id, 2
-  FROM placement_provider WHERE id = ANY (%s) OR uuid = ANY (%s::uuid[])
-"""
 ADD_DUE: Final = """
 INSERT INTO placement_copy_due (kind, uuid) SELECT * FROM unnest(%s::text[], %s::uuid[])
     ON CONFLICT DO NOTHING
@@ -180,9 +164,6 @@ SELECT unnest(consumers)::text FROM placement_mirrored_write WHERE consumers && 
 SELECT unnest(consumers)::text FROM placement_write_fence WHERE consumers && %s::uuid[]
 """
 LOWER: Final = "DELETE FROM placement_write_fence WHERE id = %s RETURNING roots"
-LOCK_CONSUMERS: Final = """
-SELECT FROM placement_consumer WHERE uuid = ANY (%s::uuid[]) ORDER BY uuid FOR UPDATE
-"""
 
 Due = tuple[str, str]
 """A kind of :class:`placement.models.CopyDue`, and a UUID."""

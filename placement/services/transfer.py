@@ -60,7 +60,7 @@ SELECT n.id, n.uuid, n.name, n.generation, q.id, coalesce(q.root_id, n.id)
 CHANGE_PROVIDERS: Final = """
 UPDATE placement_provider p
    SET name = n.name, parent_id = q.id, updated_at = statement_timestamp(),
-       generation = greatest(p.generation + 1, n.generation)
+       generation = {generation}
   FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::uuid[]) AS n (uuid, name, generation, parent)
   LEFT JOIN placement_provider q ON q.uuid = n.parent
  WHERE p.uuid = n.uuid
@@ -107,7 +107,7 @@ NEW_OWNERS: Final = (
 )
 SET_CONSUMERS: Final = """
 INSERT INTO placement_consumer (uuid, project_id, user_id, type_id, generation)
-SELECT n.uuid, j.id, u.id, t.id, greatest(n.generation, 1)
+SELECT n.uuid, j.id, u.id, t.id, {new_generation}
   FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[], %s::int[])
     AS n (uuid, project, owner, type, generation)
   JOIN placement_project j ON j.external_id = n.project
@@ -115,7 +115,7 @@ SELECT n.uuid, j.id, u.id, t.id, greatest(n.generation, 1)
   LEFT JOIN placement_consumer_type t ON t.name = n.type
     ON CONFLICT (uuid) DO UPDATE
    SET project_id = excluded.project_id, user_id = excluded.user_id, type_id = excluded.type_id,
-       generation = greatest(placement_consumer.generation + 1, excluded.generation),
+       generation = {generation},
        updated_at = statement_timestamp()
 """
 DROP_ALLOCATIONS: Final = """
@@ -132,6 +132,18 @@ SELECT k.id, p.id, c.id, n.used
   JOIN placement_resource_class c ON c.name = n.class
 RETURNING provider_id
 """
+LOG_TOUCHED: Final = """
+INSERT INTO placement_change (root_id, kind) SELECT DISTINCT root_id, 2
+  FROM placement_provider WHERE id = ANY (%s) OR uuid = ANY (%s::uuid[])
+"""
+#: No generation falls by an import.
+CHANGE_IMPORTED: Final = CHANGE_PROVIDERS.format(
+    generation="greatest(p.generation + 1, n.generation)"
+)
+IMPORT_CONSUMERS: Final = SET_CONSUMERS.format(
+    new_generation="greatest(n.generation, 1)",
+    generation="greatest(placement_consumer.generation + 1, excluded.generation)",
+)
 
 
 class CannotCopyError(HeadroomError):
@@ -199,7 +211,7 @@ def _apply(plan: CopyPlan) -> None:
     for level in levels_of(plan.new_providers):
         run(NEW_PROVIDERS, provider_columns(level))
     if plan.changed_providers:
-        run(CHANGE_PROVIDERS, provider_columns(plan.changed_providers))
+        run(CHANGE_IMPORTED, provider_columns(plan.changed_providers))
         run(SET_ROOTS_SQL)
     providers = (*plan.new_providers, *plan.changed_providers)
     touched = {row[0] for row in _drop_allocations(plan.changed_consumers)}
@@ -208,11 +220,7 @@ def _apply(plan: CopyPlan) -> None:
     run(SET_USED_SQL, [sorted(touched)])
     run(REBUILD_PROJECT_USAGE)
     log_changes([ALL_ROOTS], Change.Kind.NAMES)
-    run(
-        "INSERT INTO placement_change (root_id, kind) SELECT DISTINCT root_id, 2"
-        " FROM placement_provider WHERE id = ANY (%s) OR uuid = ANY (%s::uuid[])",
-        [sorted(touched), [record.uuid for record in providers]],
-    )
+    run(LOG_TOUCHED, [sorted(touched), [record.uuid for record in providers]])
 
 
 def levels_of(providers: Sequence[ProviderRecord]) -> list[list[ProviderRecord]]:
@@ -269,7 +277,7 @@ def _drop_allocations(consumers: Sequence[ConsumerRecord]) -> list[Row]:
 
 
 def _write_consumers(consumers: Sequence[ConsumerRecord]) -> list[Row]:
-    write_consumer_rows(consumers, SET_CONSUMERS)
+    write_consumer_rows(consumers, IMPORT_CONSUMERS)
     return run(SET_ALLOCATIONS, columns_of(held_rows(consumers), 4)).fetchall()
 
 
