@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 HOSTS, CONSUMERS = 30, 600
 TIMEOUT_SECONDS = 20.0  # a busy machine takes its time
-RATE = 2.0  # of each of four
+RATE = 5.0  # of each of four
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from placement.models import MirroredWrite, Origin, Phase, ResourceProvider, Wri
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
-from tests.e2e.processes import OPEN, WebServer, database_url
+from tests.e2e.processes import ALONE, OPEN, WebServer, database_url
 from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
 from tests.e2e.write_load import (
     PROJECT,
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 HOSTS, CONSUMERS = 4, 8
 TIMEOUT_SECONDS = 20.0
-RATE = 2.0  # of each of four
+RATE = 5.0  # of each of four
 LEFT = (
     "UPDATE placement_write_fence SET ends_at = clock_timestamp() - interval '1 second'",
     "UPDATE placement_forwarded_write SET ends_at = clock_timestamp() - interval '1 second'",
@@ -87,7 +87,7 @@ def webs(
 ) -> Iterator[list[WebServer]]:
     """Two web servers on one database."""
     del transactional_db
-    overrides = {**OPEN, **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS))}
+    overrides = {**OPEN, **ALONE, **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS))}
     servers = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
