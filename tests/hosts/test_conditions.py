@@ -15,7 +15,7 @@ from hosts.models import Host, HostCondition
 from tests.factories import make_host
 
 KEPT = "hosts_host_keep_conditions"
-pytestmark = [pytest.mark.django_db, pytest.mark.sql(KEPT)]
+pytestmark = [pytest.mark.django_db, pytest.mark.sql("hosts_host_keep_conditions")]
 
 
 def report(host: Host, conditions: dict[str, Any], **reasons: dict[str, str]) -> None:
