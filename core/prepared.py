@@ -9,7 +9,6 @@ the cost: a scheduler's call of five statements takes 1.5 ms less here. Everythi
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
@@ -17,13 +16,14 @@ from itertools import count
 from typing import Any, cast
 
 import psycopg
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import InterfaceError, OperationalError
 from psycopg.adapt import Transformer
 from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from core.conf import headroom
 from core.copying import number_array, text_array
+from core.sessions import Session, current_session
 from journal.history import close_left_connection
 
 Row = tuple[Any, ...]  # Any: columns of one statement
@@ -118,26 +118,31 @@ def _failure(result: PGresult) -> psycopg.Error:
     return psycopg.errors.error_from_result(result)
 
 
-class _Local(threading.local):
-    """What this thread keeps: Django's wrapper of its connection, and a cursor.
+class _Kept:
+    """What is kept for an open connection: making a cursor takes as long as a small query."""
 
-    Making a cursor takes as long as a small query, and finding the wrapper is not free either.
-    """
+    __slots__ = ("cursor", "is_prepared", "raw", "statements")
 
-    wrapper: Any = None  # Any: what Django makes of each backend
-    cursor: psycopg.Cursor[Row] | None = None
-    is_prepared: bool = True
-    statements: _Statements | None = None
+    def __init__(self, wrapper: Any) -> None:  # Any: what Django makes of each backend
+        self.raw = wrapper.connection
+        self.is_prepared = _prepares(wrapper)
+        if self.is_prepared:
+            self.raw.prepare_threshold = 0
+        self.cursor: psycopg.Cursor[Row] = psycopg.Cursor(self.raw)
+        self.statements = _Statements(self.raw)
 
 
-_local = _Local()
-
-
-def _wrapper() -> Any:  # Any: as above
-    wrapper = _local.wrapper
-    if wrapper is None:
-        wrapper = _local.wrapper = connections[DEFAULT_DB_ALIAS]
-    return wrapper
+def _kept(session: Session) -> _Kept:
+    """Return what is kept for the connection of a session, which is opened if it is not."""
+    wrapper = session.wrapper
+    raw = wrapper.connection
+    if raw is None:
+        wrapper.ensure_connection()
+        raw = wrapper.connection
+    kept: _Kept | None = session.kept
+    if kept is None or kept.raw is not raw:
+        kept = session.kept = _Kept(wrapper)
+    return kept
 
 
 def _prepares(wrapper: Any) -> bool:  # Any: as above
@@ -152,30 +157,25 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     Raises:
         django.db.Error: as Django's own cursors raise it.
     """
-    wrapper = _wrapper()
-    wrapper.ensure_connection()
-    raw = wrapper.connection
-    cursor = _local.cursor
-    if cursor is None or cursor.connection is not raw:
-        _local.is_prepared = _prepares(wrapper)
-        if _local.is_prepared:
-            raw.prepare_threshold = 0
-        cursor = _local.cursor = psycopg.Cursor(raw)
+    session = current_session()
+    wrapper, kept = session.wrapper, _kept(session)
+    cursor = kept.cursor
     if wrapper.queries_logged:
         wrapper.queries_log.append({"sql": sql, "time": "0"})
     with wrapper.wrap_database_errors:
         if wrapper.execute_wrappers:
-            return _run_watched(wrapper, cursor, sql, parameters)
-        return cursor.execute(sql, parameters, prepare=_local.is_prepared)
+            return _run_watched(wrapper, kept, sql, parameters)
+        return cursor.execute(sql, parameters, prepare=kept.is_prepared)
 
 
 def _run_watched(
-    wrapper: Any, cursor: psycopg.Cursor[Row], sql: str, parameters: Parameters
+    wrapper: Any, kept: _Kept, sql: str, parameters: Parameters
 ) -> psycopg.Cursor[Row]:
     """Run a statement inside what somebody has put around those of this connection."""
+    cursor = kept.cursor
 
     def execute(sql: str, parameters: Parameters, *_: object) -> psycopg.Cursor[Row]:
-        return cursor.execute(sql, parameters, prepare=_local.is_prepared)
+        return cursor.execute(sql, parameters, prepare=kept.is_prepared)
 
     for watch in reversed(wrapper.execute_wrappers):
         execute = partial(watch, execute)
@@ -202,24 +202,45 @@ def fetch_prepared(sql: str, parameters: Parameters = ()) -> list[Row]:
         django.db.Error: as Django's own cursors raise it.
     """
     drop_dead_connection()
-    wrapper = _wrapper()
-    wrapper.ensure_connection()
+    return _prepared_rows(current_session(), sql, parameters)
+
+
+def fetch_again(sql: str, parameters: Parameters = ()) -> list[Row]:
+    """Return the rows of a query as :func:`fetch_prepared` does, without a look at the session.
+
+    If that was lost, a query may be asked again.
+
+    Raises:
+        django.db.Error: as Django's own cursors raise it.
+    """
+    session = current_session()
+    wrapper = session.wrapper
+    close_left_connection(wrapper)
+    try:
+        return _prepared_rows(session, sql, parameters)
+    except (InterfaceError, OperationalError):
+        raw = wrapper.connection
+        if wrapper.in_atomic_block or raw is None or not raw.closed:
+            raise
+    wrapper.close()
+    return _prepared_rows(session, sql, parameters)
+
+
+def _prepared_rows(session: Session, sql: str, parameters: Parameters) -> list[Row]:
+    wrapper, kept = session.wrapper, _kept(session)
     if wrapper.execute_wrappers or wrapper.queries_logged:  # such as those that set deadlines
         with wrapper.cursor() as cursor:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall())
     if wrapper.in_atomic_block or not wrapper.get_autocommit() or not _prepares(wrapper):
         return run(sql, parameters).fetchall()
-    statements = _local.statements
-    if statements is None or statements.raw is not wrapper.connection:
-        statements = _local.statements = _Statements(wrapper.connection)
     with wrapper.wrap_database_errors:
-        return statements.rows(sql, parameters)
+        return kept.statements.rows(sql, parameters)
 
 
 def drop_dead_connection() -> None:
     """Close a connection that the server ended while it was idle, so that a new one is opened."""
-    wrapper = _wrapper()
+    wrapper = current_session().wrapper
     close_left_connection(wrapper)
     if wrapper.connection is None or wrapper.in_atomic_block:
         return

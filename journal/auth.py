@@ -147,7 +147,7 @@ class TokenAuthenticator:
                 found = known
         if not credentials.token or found is None:
             raise Unauthenticated("Unauthorized")
-        return Actor(name=found.name, roles=frozenset(found.roles), project_id=found.project_id)
+        return found.actor
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from journal.actors import Actor
 from journal.durations import parse_seconds
 
 LEAST_TOKEN_CHARACTERS = 16
@@ -65,6 +66,11 @@ class AccessToken(BaseModel, extra="forbid", frozen=True):
         if self.token is None:
             return bytes.fromhex(self.token_sha256)
         return sha256(self.token.get_secret_value().encode()).digest()
+
+    @cached_property
+    def actor(self) -> Actor:
+        """Who it is."""
+        return Actor(name=self.name, roles=frozenset(self.roles), project_id=self.project_id)
 
 
 class KeystoneSettings(Section):

@@ -14,9 +14,11 @@ from django.http import HttpRequest, HttpResponse
 
 from core.conf import headroom
 from placement.api.base import REQUEST_ID_KEY, new_request_id
-from placement.api.rendering import MOUNT
+from placement.api.rendering import MOUNT, put_headers
 from placement.gateway.modes import MODE_TAKEN, Mode
 
+REQUEST_ID = "X-OpenStack-Request-ID"
+LENGTH = "Content-Length"
 BELOW_MOUNT = f"{MOUNT}/"
 MODE_KEY = "HTTP_X_CORTEX_FEATURE_MODE"
 NO_CONTENT = 204
@@ -41,13 +43,15 @@ class PlacementMiddleware:
         structlog.contextvars.bind_contextvars(req=request_id)
         response = _preflight(request) or self._serve(request, path)
         _allow_origin(request, response)
-        response.headers.setdefault("X-OpenStack-Request-ID", request_id)
+        headers = response.headers
+        if REQUEST_ID not in headers:
+            put_headers(response, {REQUEST_ID.lower(): (REQUEST_ID, request_id)})
         if MODE_KEY in request.META and not headroom().gateway.upstream_url:
             response.headers[MODE_TAKEN] = Mode.LOCAL  # there is no other
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
-        if response.status_code != NO_CONTENT and "Content-Length" not in response.headers:
-            response.headers["Content-Length"] = str(sum(map(len, response)))
+        if response.status_code != NO_CONTENT and LENGTH not in headers:
+            put_headers(response, {LENGTH.lower(): (LENGTH, str(sum(map(len, response))))})
         return response
 
     def _serve(self, request: HttpRequest, path: str) -> HttpResponse:

@@ -9,7 +9,7 @@ import structlog
 from django.db import connections
 
 from core.conf import headroom
-from placement.domain.summaries import summary_pieces
+from placement.domain.summaries import ShownTrees, summary_pieces
 from placement.selectors.snapshot import current_snapshot
 
 log = structlog.get_logger(__name__)
@@ -34,7 +34,8 @@ def _load() -> None:
     try:
         snapshot = current_snapshot()
         if snapshot.tree_count:
-            summary_pieces(snapshot, np.ones(snapshot.tree_count, dtype=np.bool_))
+            every = np.ones(snapshot.tree_count, dtype=np.bool_)
+            summary_pieces(snapshot, ShownTrees.among(every))
         log.info("placement_warmed_up", providers=len(snapshot))
     except Exception as error:  # noqa: BLE001 - whatever it is, the process serves all the same
         log.warning("placement_warm_up_failed", error=str(error))

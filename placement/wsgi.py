@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseNotFound
 
-from placement.api.rendering import FILE_BODY, MOUNT
+from placement.api.rendering import FILE_BODY, MOUNT, pairs_of
+from placement.api.requests import PlacementRequest
 from placement.middleware import BELOW_MOUNT, PlacementMiddleware
 
 Environ = dict[str, Any]  # Any: as WSGI has it
@@ -29,8 +29,8 @@ def placement_first(application: Application) -> Application:
         path = environ.get("PATH_INFO", "")
         if not path.startswith(BELOW_MOUNT) and path != MOUNT:
             return application(environ, start_response)
-        response = middleware(WSGIRequest(environ))
-        start_response(f"{response.status_code} {response.reason_phrase}", list(response.items()))
+        response = middleware(PlacementRequest(environ))
+        start_response(f"{response.status_code} {response.reason_phrase}", pairs_of(response))
         if hasattr(response, "file_to_stream"):
             return environ[FILE_BODY](response.file_to_stream)
         return list(response)  # granian sends a list as one and streams anything else

@@ -33,7 +33,7 @@ _WEB_DEFAULTS = {
     "GRANIAN_PORT": "8000",
     "GRANIAN_WORKERS": "2",
     "GRANIAN_BLOCKING_THREADS": "8",
-    "GRANIAN_BLOCKING_THREADS_IDLE_TIMEOUT": "600",  # a thread takes its database session along
+    "GRANIAN_BLOCKING_THREADS_IDLE_TIMEOUT": "600",  # a thread takes its session of a standby along
     "GRANIAN_WORKERS_KILL_TIMEOUT": "30",
     "GRANIAN_RESPAWN_FAILED_WORKERS": "true",
     "GRANIAN_WEBSOCKETS": "false",

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Protocol
 
 import structlog
 
@@ -38,6 +38,19 @@ FILE_SECONDS = 15.0
 MOST_LATE = 64  # each occupies a connection; more are answered at once
 
 
+class Lender(Protocol):
+    """Lends each request a database session (:mod:`core.sessions`)."""
+
+    def lend(self) -> None:
+        """Give this thread one."""
+
+    def take_back(self) -> None:
+        """Take that of this thread."""
+
+    def close_idle(self, now: float) -> None:
+        """End those that nobody needs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoorRules:
     """What the settings say.
@@ -51,6 +64,7 @@ class DoorRules:
         refuses_unread: Whether the application refuses bodies by their head, on a path.
         is_question: Whether a path answers questions that take long.
         bodies: How bodies may come.
+        sessions: What requests run with; None where they need nothing.
     """
 
     most_running: int
@@ -61,6 +75,7 @@ class DoorRules:
     refuses_unread: Callable[[str], bool]
     is_question: Callable[[str], bool]
     bodies: BodyRules
+    sessions: Lender | None = None
 
 
 def refuse(proto: Any, status: int, text: str) -> None:  # Any: granian's
@@ -104,8 +119,7 @@ class _Head:
         self.headers = headers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(NamedTuple):
     """A request whose body is there.
 
     Attributes:
@@ -116,7 +130,7 @@ class _Request:
     environ: Environ
     body_bytes: int
     kind: str
-    file: IO[bytes] | None = None
+    file: IO[bytes] | None
 
 
 class _Threads:
@@ -205,6 +219,11 @@ class Door:
         while self._files and self._files[0][0] <= now:
             self._files.popleft()[1].close()
 
+    def close_idle_sessions(self, now: float) -> None:
+        """End the database sessions that no request needed for long; one thread calls this."""
+        if self._rules.sessions is not None:
+            self._rules.sessions.close_idle(now)
+
     def _admit(self, scope: Any, proto: Any) -> None:  # Any: granian's
         probe = self._probes.get(scope.path)
         if probe is not None and scope.method in {"GET", "HEAD"}:
@@ -255,7 +274,7 @@ class Door:
         )
         running = request if self._threads.take(request) else None
         while running is not None:
-            self._run(running.proto, running.environ)
+            self._run_with_session(running.proto, running.environ)
             if running.body_bytes:
                 self.bodies.release(running.body_bytes)
             if running.file is not None:
@@ -265,6 +284,17 @@ class Door:
     def _is_kept(self, path: str) -> bool:
         """Return whether a refusal waits, without a thread: it runs through all of Django."""
         return len(self._late) < MOST_LATE and self._rules.is_question(path)
+
+    def _run_with_session(self, proto: Any, environ: Environ) -> None:  # Any: granian's
+        sessions = self._rules.sessions
+        if sessions is None:
+            self._run(proto, environ)
+            return
+        sessions.lend()
+        try:
+            self._run(proto, environ)
+        finally:
+            sessions.take_back()
 
     def _run(self, proto: Any, environ: Environ) -> None:  # Any: granian's
         head = _Head()

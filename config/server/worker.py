@@ -148,6 +148,7 @@ class _Clock:
             self.shown.ticked(now)
             self.readiness.give_up_late(now)
             self.door.answer_late(now)
+            self.door.close_idle_sessions(now)
             slow = self.door.bodies.give_up_slow(now)
             if slow:
                 log.warning("request_bodies_too_slow", count=slow)

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
@@ -26,6 +26,7 @@ from placement.access import Caller, caller_of
 from placement.api.errors import accepts_json, as_placement_error, error_answer
 from placement.api.rendering import (
     JSON_TYPE,
+    Prepared,
     absolute_url,
     empty_answer,
     host_of,
@@ -33,6 +34,7 @@ from placement.api.rendering import (
     json_answer,
     prefix_of,
     put_cache_headers,
+    put_headers,
 )
 from placement.domain.errors import (
     BadRequest,
@@ -83,6 +85,20 @@ class PlacementView(APIView):
     request_id: str = ""
     body: bytes = b""
 
+    @classmethod
+    def as_view(  # type: ignore[override]  # a plain function
+        cls,
+        **initkwargs: Any,  # Any: the framework's
+    ) -> Callable[..., HttpResponse]:
+        """Return a function that serves requests, each with a view of its own."""
+
+        def view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:  # Any: as above
+            return cls(**initkwargs).dispatch(request, *args, **kwargs)
+
+        marks = {"cls": cls, "view_class": cls, "initkwargs": initkwargs, "csrf_exempt": True}
+        view.__dict__.update(marks)  # the framework's
+        return view
+
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Serve a request and count it."""
         started = time.perf_counter()
@@ -96,8 +112,7 @@ class PlacementView(APIView):
             facts_of(request).reason = told.code
             response = self.refusal(told)
         if self.minor is not None:
-            response.headers[VERSION_HEADER] = f"placement {MAJOR}.{self.minor}"
-            response.headers["Vary"] = VERSION_HEADER.lower()
+            put_headers(response, _version_headers(self.minor))
         if request.method == "HEAD":
             response.content = b""
         if self.is_part:
@@ -232,6 +247,12 @@ class PlacementView(APIView):
             handler: Callable[..., HttpResponse] = getattr(self, name)
             return handler
         raise MethodNotAllowed(str(self.http_request.method), allowed_methods(self))
+
+
+@cache
+def _version_headers(minor: int) -> Prepared:
+    name = VERSION_HEADER.lower()
+    return {name: (VERSION_HEADER, f"placement {MAJOR}.{minor}"), "vary": ("Vary", name)}
 
 
 def allowed_methods(view: PlacementView) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
+from http.cookies import SimpleCookie
 from typing import Final
 
 import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.request import split_domain_port, validate_host
+from django.http.response import ResponseHeaders
 
 from core.conf import headroom
 
@@ -71,27 +73,74 @@ def _own_host(request: HttpRequest) -> str:
     return f"{name}" if port == DEFAULT_PORTS.get(request.scheme or "") else f"{name}:{port}"
 
 
-class PiecesResponse(HttpResponse):
-    """An answer with a JSON body in pieces; only the server puts them together.
+#: Headers as answers keep them: by their name in lower case.
+Prepared = Mapping[str, tuple[str, str]]
 
-    A body of some megabytes is not copied once more than it must be.
+
+class PlacementHeaders(ResponseHeaders):
+    """Headers of an answer, of which those that we wrote need no look at their characters."""
+
+    def put(self, prepared: Prepared) -> None:
+        """Set headers that are known to be well-formed."""
+        self._store.update(prepared)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the headers as the server wants them."""
+        return list(self._store.values())
+
+
+class PiecesResponse(HttpResponse):
+    """An answer with a body in pieces; only the server puts them together.
+
+    A body of some megabytes is not copied once more than it must be. The framework's own way to
+    make an answer takes longer than to read a small one from the database: what it would set is
+    set at once.
     """
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        super().__init__(content_type=JSON_TYPE)
+    headers: PlacementHeaders
+
+    def __init__(
+        self, pieces: Iterable[bytes], *, status: int = 200, prepared: Prepared | None = None
+    ) -> None:
+        self.headers = PlacementHeaders({})
+        self.headers.put(_JSON if prepared is None else prepared)
+        self.status_code = status
+        self.cookies = SimpleCookie()
+        self.closed = False
+        self._charset = None
+        self._reason_phrase = None
+        self._resource_closers: list[Callable[[], object]] = []
+        self._handler_class = None
         self._container = list(pieces)  # what the framework's own content is kept in
+
+
+_JSON: Final[Prepared] = {"content-type": ("Content-Type", JSON_TYPE)}
+
+
+def put_headers(response: HttpResponse, prepared: Prepared) -> None:
+    """Set headers that are known to be well-formed."""
+    headers = response.headers
+    if isinstance(headers, PlacementHeaders):
+        headers.put(prepared)
+        return
+    for name, text in prepared.values():
+        headers[name] = text
+
+
+def pairs_of(response: HttpResponse) -> list[tuple[str, str]]:
+    """Return the headers of an answer as the server wants them."""
+    headers = response.headers
+    return headers.pairs() if isinstance(headers, PlacementHeaders) else list(headers.items())
 
 
 def json_answer(payload: object, *, status: int = 200) -> HttpResponse:
     """Return an answer with a JSON body."""
-    return HttpResponse(orjson.dumps(payload), content_type=JSON_TYPE, status=status)
+    return PiecesResponse((orjson.dumps(payload),), status=status)
 
 
 def empty_answer(*, status: int = 204) -> HttpResponse:
     """Return an answer without a body, and without a content type."""
-    response = HttpResponse(status=status)
-    del response["Content-Type"]
-    return response
+    return PiecesResponse((b"",), status=status, prepared={})
 
 
 def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | None) -> None:
@@ -103,13 +152,15 @@ def put_cache_headers(response: HttpResponse, minor: int, modified_at: float | N
         modified_at: Newest change, seconds since 1970; now when ``None``.
     """
     if minor >= CACHE_HEADERS_SINCE:
-        response["Last-Modified"] = _http_date(int(modified_at or time.time()))
-        response["Cache-Control"] = "no-cache"
+        put_headers(response, _cache_headers(int(modified_at or time.time())))
 
 
 @lru_cache(maxsize=4096)
-def _http_date(seconds: int) -> str:
-    return formatdate(seconds, usegmt=True)
+def _cache_headers(seconds: int) -> Prepared:
+    return {
+        "last-modified": ("Last-Modified", formatdate(seconds, usegmt=True)),
+        "cache-control": ("Cache-Control", "no-cache"),
+    }
 
 
 def provider_links(prefix: str, uuid: str, minor: int) -> list[dict[str, str]]:

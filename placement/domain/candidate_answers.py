@@ -16,7 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from placement.domain.candidate_encoding import NOTHING, answer_pieces, encode_requests
+from placement.domain.candidate_encoding import (
+    NOTHING,
+    answer_pieces,
+    encode_requests,
+    shown_trees,
+)
 from placement.domain.candidate_query import CandidateQuery
 from placement.domain.candidates import Candidates
 from placement.domain.fair_shares import too_held_trees
@@ -27,9 +32,11 @@ from placement.domain.snapshot import (
     SnapshotCaches,
     UInt8Column,
 )
+from placement.domain.summaries import ShownTrees
 
 #: Of what is kept besides the texts.
 _BYTES_BESIDES: Final = 4096
+_BYTES_PER_TREE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +123,12 @@ class _Requests:
     """The encoded list of candidates, and what it was made of.
 
     Attributes:
+        shown: Trees whose summaries are shown with them.
         uuids: Column of the snapshot; another one may have other providers in the same rows.
     """
 
     text: bytes
+    shown: ShownTrees | None
     uuids: UInt8Column
     candidates: Candidates
     room: Room | None
@@ -212,15 +221,19 @@ class AnswerCache:
         with self._lock:
             known = self._requests.get(key)
         is_known = known is not None and known[0].are_of(snapshot, candidates)
+        if known is not None and is_known:
+            text, shown = known[0].text, known[0].shown
+        else:
+            text = encode_requests(snapshot, candidates, minor)
+            shown = shown_trees(snapshot, candidates, minor)
         requests = _Requests(
-            text=known[0].text
-            if known and is_known
-            else encode_requests(snapshot, candidates, minor),
+            text=text,
+            shown=shown,
             uuids=snapshot.uuids,
             candidates=candidates,
             room=None if candidates.is_cut else room,
         )
-        pieces = answer_pieces(requests.text, snapshot, candidates, minor)
+        pieces = answer_pieces(text, snapshot, candidates, minor, shown)
         answer = Answer(pieces=pieces, found=len(candidates))
         with self._lock:
             self._keep(key, snapshot, answer, requests)
@@ -232,6 +245,8 @@ class AnswerCache:
         self._drop(key)
         fits = requests.room.fits if requests.room is not None else ()
         size_bytes = sum(map(len, answer.pieces)) + sum(map(len, fits)) + _BYTES_BESIDES
+        if requests.shown is not None:
+            size_bytes += _BYTES_PER_TREE * len(requests.shown.few)
         if size_bytes > self._most_bytes:
             return
         self._requests[key] = requests, size_bytes

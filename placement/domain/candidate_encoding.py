@@ -21,7 +21,7 @@ from placement.domain.snapshot import (
     Snapshot,
     UInt8Column,
 )
-from placement.domain.summaries import old_summaries, summary_pieces
+from placement.domain.summaries import ShownTrees, old_summaries, summary_pieces
 
 DICT_FORM = 12
 ALL_CLASSES = 27
@@ -46,20 +46,48 @@ def encode_candidates(snapshot: Snapshot, candidates: Candidates, minor: int) ->
     if not len(candidates):
         return NOTHING
     requests = encode_requests(snapshot, candidates, minor)
-    return b"".join(answer_pieces(requests, snapshot, candidates, minor))
+    shown = shown_trees(snapshot, candidates, minor)
+    return b"".join(answer_pieces(requests, snapshot, candidates, minor, shown))
 
 
 def answer_pieces(
-    requests: bytes, snapshot: Snapshot, candidates: Candidates, minor: int
+    requests: bytes,
+    snapshot: Snapshot,
+    candidates: Candidates,
+    minor: int,
+    shown: ShownTrees | None = None,
 ) -> Sequence[bytes]:
-    """Return the body, in pieces, of an answer whose candidates, at least one, are encoded."""
+    """Return the body, in pieces, of an answer whose candidates, at least one, are encoded.
+
+    Args:
+        requests: The candidates as text.
+        snapshot: That they were found in.
+        candidates: What was found.
+        minor: Minor number of the microversion, from 10.
+        shown: What :func:`shown_trees` returns of them.
+    """
+    if shown is None:
+        summaries: Sequence[bytes] = (_old_summaries(snapshot, candidates, minor),)
+    else:
+        summaries = summary_pieces(snapshot, shown)
     return (
         b'{"allocation_requests":[',
         requests,
         b'],"provider_summaries":{',
-        *_summaries(snapshot, candidates, minor),
+        *summaries,
         b"}}",
     )
+
+
+def shown_trees(snapshot: Snapshot, candidates: Candidates, minor: int) -> ShownTrees | None:
+    """Return the trees whose summaries an answer shows; None for versions that do not know trees.
+
+    They stay the same while the candidates and the rows of the providers do.
+    """
+    if minor < TREES:
+        return None
+    trees = [snapshot.trees[column] for column in _asked_columns(candidates)]
+    return ShownTrees.among(_marked(trees, snapshot.tree_count))
 
 
 def encode_requests(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
@@ -171,21 +199,22 @@ def _template(candidates: Candidates, pattern: Sequence[int], minor: int) -> _Te
     return _Template(encoded, tuple(zip(starts, holes, strict=True)))
 
 
-def _summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> Sequence[bytes]:
-    """Return the members of ``provider_summaries`` in pieces, commas included."""
-    columns = [
+def _asked_columns(candidates: Candidates) -> Sequence[Int32Column]:
+    """Return the rows of providers that something is asked of."""
+    return [
         column
         for slot, column in zip(candidates.slots, candidates.columns, strict=True)
         if slot.resources
     ]
-    if minor >= TREES:
-        trees = [snapshot.trees[column] for column in columns]
-        return summary_pieces(snapshot, _marked(trees, snapshot.tree_count))
-    rows = np.flatnonzero(_marked(columns, len(snapshot))).tolist()
+
+
+def _old_summaries(snapshot: Snapshot, candidates: Candidates, minor: int) -> bytes:
+    """Return the members of ``provider_summaries`` in versions that do not know trees."""
+    rows = np.flatnonzero(_marked(_asked_columns(candidates), len(snapshot))).tolist()
     asked = {name for slot in candidates.slots for name in slot.resources}
     names = [name for name in snapshot.classes if minor >= ALL_CLASSES or name in asked]
     texts = old_summaries(snapshot, rows, names, has_traits=minor >= TRAITS)
-    return (",".join(texts).encode(),)
+    return ",".join(texts).encode()
 
 
 def _marked(columns: Sequence[Int32Column], count: int) -> BoolColumn:

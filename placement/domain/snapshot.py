@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +21,8 @@ BoolColumn: TypeAlias = NDArray[np.bool_]
 UUID_LENGTH = 36
 NO_ROW = -1
 TREES_PER_BLOCK = 64
+#: Trees whose texts are kept apart from those of all others.
+MOST_CHANGED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -152,15 +156,20 @@ class SnapshotCaches:
 class SummaryTexts:
     """Members of ``provider_summaries`` as encoded JSON without the braces (from 1.29).
 
-    Texts are made when they are needed first and then kept.
+    Texts are made when they are needed first and then kept. A step from one snapshot to the next
+    costs the trees that changed: a copy of all texts, which are anywhere in memory, would take
+    longer than the rest of the step.
 
     Attributes:
-        trees: Of each tree; None until it is made.
+        shared: Of each tree; None until it is made. Shared between snapshots, so what stands here
+            of a tree in ``changed`` is nothing to this one.
+        changed: Of the trees that changed since that list was made.
         blocks: Of each ``TREES_PER_BLOCK`` trees, joined by commas; None until it is made. After a
             change of one tree, an answer about all of them is put together of few large pieces.
     """
 
-    trees: list[bytes | None]
+    shared: list[bytes | None]
+    changed: dict[int, bytes | None]
     blocks: list[bytes | None]
 
     @classmethod
@@ -171,15 +180,52 @@ class SummaryTexts:
     @classmethod
     def of_trees(cls, trees: list[bytes | None]) -> SummaryTexts:
         """Return the given texts of trees, no block made."""
-        return cls(trees=trees, blocks=[None] * -(-len(trees) // TREES_PER_BLOCK))
+        return cls(shared=trees, changed={}, blocks=[None] * -(-len(trees) // TREES_PER_BLOCK))
+
+    def of(self, trees: Sequence[int]) -> Sequence[bytes | None]:
+        """Return the texts of some trees, at least one, in ascending order."""
+        changed, shared = self.changed, self.shared
+        if len(trees) == 1:
+            (tree,) = trees
+            return (changed[tree] if tree in changed else shared[tree],)
+        picked: Sequence[bytes | None] = itemgetter(*trees)(shared)
+        if not changed:
+            return picked
+        texts = list(picked)
+        for tree, text in changed.items():
+            at = bisect_left(trees, tree)
+            if at < len(trees) and trees[at] == tree:
+                texts[at] = text
+        return texts
+
+    def all(self) -> Sequence[bytes | None]:
+        """Return the text of each tree."""
+        if not self.changed:
+            return self.shared
+        texts = list(self.shared)
+        for tree, text in self.changed.items():
+            texts[tree] = text
+        return texts
+
+    def keep(self, tree: int, text: bytes) -> None:
+        """Keep the text of a tree."""
+        if tree in self.changed:
+            self.changed[tree] = text
+        else:
+            self.shared[tree] = text
 
     def without(self, trees: Iterable[int]) -> SummaryTexts:
         """Return a copy without the texts of some trees."""
-        kept, blocks = list(self.trees), list(self.blocks)
+        changed, blocks = dict(self.changed), list(self.blocks)
         for tree in trees:
-            kept[tree] = None
+            changed[tree] = None
             blocks[tree // TREES_PER_BLOCK] = None
-        return SummaryTexts(trees=kept, blocks=blocks)
+        if len(changed) <= MOST_CHANGED:
+            return SummaryTexts(shared=self.shared, changed=changed, blocks=blocks)
+        texts = list(self.shared)
+        for tree, text in changed.items():
+            texts[tree] = text
+        return SummaryTexts(shared=texts, changed={}, blocks=blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

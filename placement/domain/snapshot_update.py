@@ -281,7 +281,7 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
     trait_bits = np.concatenate((snapshot.trait_bits[:, kept], part.trait_bits), axis=1)[:, order]
     summaries = [
         text
-        for text, is_gone in zip(snapshot.summaries.trees, gone.tolist(), strict=True)
+        for text, is_gone in zip(snapshot.summaries.all(), gone.tolist(), strict=True)
         if not is_gone
     ]
     summaries += [None] * part.tree_count

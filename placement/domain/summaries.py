@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,41 +24,65 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     """Return the summaries of whole trees, without braces; made once and kept in the snapshot.
 
     Args:
-        trees: Numbers of trees, at least one.
+        trees: Numbers of trees, at least one, ascending.
     """
-    texts = _picked(snapshot.summaries.trees, trees)
+    texts = snapshot.summaries.of(trees)
     if None in texts:
         missing = [tree for tree, text in zip(trees, texts, strict=True) if text is None]
         _fill(snapshot, missing)
-        texts = _picked(snapshot.summaries.trees, trees)
+        texts = snapshot.summaries.of(trees)
     return texts  # type: ignore[return-value]  # none is None any more
 
 
-def summary_pieces(snapshot: Snapshot, wanted: BoolColumn) -> list[bytes]:
+@dataclass(frozen=True, slots=True, eq=False)
+class ShownTrees:
+    """The trees that an answer shows, in the blocks that their texts are kept in.
+
+    Attributes:
+        few: Numbers of the trees where no block is shown as a whole, at least one, ascending.
+        blocks: Else the numbers of the blocks, and of the trees of those that are shown in part.
+    """
+
+    few: Sequence[int] = ()
+    blocks: Sequence[tuple[int, Sequence[int] | None]] = ()
+
+    @classmethod
+    def among(cls, wanted: BoolColumn) -> ShownTrees:
+        """Return the trees of bool[T], at least one."""
+        count = len(wanted)
+        trees = np.flatnonzero(wanted)
+        if len(trees) < min(count, TREES_PER_BLOCK):
+            return cls(few=trees.tolist())
+        firsts = np.arange(0, count, TREES_PER_BLOCK)
+        found = np.add.reduceat(wanted, firsts, dtype=np.int64)
+        is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)
+        if not is_whole.any():
+            return cls(few=trees.tolist())
+        ends = np.cumsum(found).tolist()
+        return cls(
+            blocks=[
+                (block, None if is_whole[block] else trees[end - found[block] : end].tolist())
+                for block, end in enumerate(ends)
+                if found[block]
+            ]
+        )
+
+
+def summary_pieces(snapshot: Snapshot, shown: ShownTrees) -> list[bytes]:
     """Return the summaries of whole trees as texts that follow each other, commas included.
 
-    Blocks of which all trees are wanted are taken as they are, so that nothing large is copied.
-
-    Args:
-        wanted: bool[T], the trees, at least one.
+    Blocks of which all trees are shown are taken as they are, so that nothing large is copied.
     """
-    count = len(wanted)
-    trees = np.flatnonzero(wanted)
-    if len(trees) < min(count, TREES_PER_BLOCK):
-        return [b",".join(tree_summaries(snapshot, trees.tolist()))]
-    firsts = np.arange(0, count, TREES_PER_BLOCK)
-    found = np.add.reduceat(wanted, firsts, dtype=np.int64)
-    is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)
-    if not is_whole.any():
-        return [b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))]
-    _fill_blocks(snapshot, np.flatnonzero(is_whole).tolist())
+    if not shown.blocks:
+        return [b",".join(tree_summaries(snapshot, shown.few))]
+    _fill_blocks(snapshot, [block for block, part in shown.blocks if part is None])
     pieces: list[bytes] = []
-    for block in np.flatnonzero(found).tolist():
-        text = snapshot.summaries.blocks[block] if is_whole[block] else None
+    for block, part in shown.blocks:
+        text = snapshot.summaries.blocks[block] if part is None else None
         if text is None:
             first = block * TREES_PER_BLOCK
-            trees = np.flatnonzero(wanted[first : first + TREES_PER_BLOCK]) + first
-            text = b",".join(tree_summaries(snapshot, trees.tolist()))
+            trees = part or range(first, min(first + TREES_PER_BLOCK, snapshot.tree_count))
+            text = b",".join(tree_summaries(snapshot, trees))
         pieces += (text, b",")
     pieces.pop()
     return pieces
@@ -102,13 +126,6 @@ def old_summaries(
     ]
 
 
-def _picked(texts: Sequence[bytes | None], numbers: Sequence[int]) -> Sequence[bytes | None]:
-    if len(numbers) == 1:
-        return (texts[numbers[0]],)
-    picked: Callable[[Sequence[bytes | None]], Sequence[bytes | None]] = itemgetter(*numbers)
-    return picked(texts)
-
-
 def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
     """Make the summaries of some trees."""
     starts = snapshot.starts
@@ -131,7 +148,7 @@ def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
         )
     at = 0
     for tree, (first, last) in zip(trees, bounds, strict=True):
-        snapshot.summaries.trees[tree] = ",".join(texts[at : at + last - first]).encode()
+        snapshot.summaries.keep(tree, ",".join(texts[at : at + last - first]).encode())
         at += last - first
 
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Event
@@ -105,6 +105,47 @@ def test_application_that_raises_is_answered_logged_and_leaves_its_thread_free(
     assert good.proto.told == [(200, b"fine")]
     assert next(board.rows()).running == 0
     assert [(line["event"], line["exc_info"]) for line in logged] == [("request_crashed", True)]
+
+
+@dataclass(slots=True)
+class Lending:
+    """Notes who has a session."""
+
+    lent: int = 0
+    most: int = 0
+    closed_at: list[float] = field(default_factory=list)
+
+    def lend(self) -> None:
+        self.lent += 1
+        self.most = max(self.most, self.lent)
+
+    def take_back(self) -> None:
+        self.lent -= 1
+
+    def close_idle(self, now: float) -> None:
+        self.closed_at.append(now)
+
+
+def test_each_request_has_a_session_until_it_is_answered() -> None:
+    sessions, seen = Lending(), list[int]()
+
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/bad":
+            raise SystemExit
+        start("200 OK", [])
+
+        def pieces() -> Iterable[bytes]:  # as long as there are pieces, something may be read
+            seen.append(sessions.lent)
+            yield b"fine"
+
+        return pieces()
+
+    shown = Shown(board := Board(), board.claim(), pid=1, threads=1, now=0.0)
+    door = Door(application, replace(RULES, sessions=sessions), shown, {})
+    for path in ("/bad", "/good", "/bad"):
+        door(watcher(path=path))
+    door.close_idle_sessions(5.0)
+    assert (seen, sessions.lent, sessions.most, sessions.closed_at) == ([1], 0, 1, [5.0])
 
 
 def test_refusal_of_a_question_is_kept_and_its_thread_is_free() -> None:

@@ -19,7 +19,7 @@ from django.db import (
     transaction,
 )
 
-from core.prepared import fetch_prepared, run
+from core.prepared import fetch_again, fetch_prepared, run
 from journal.outages import sqlstate_of
 from tests.placement.client import placement_settings
 
@@ -151,3 +151,21 @@ def test_a_connection_on_which_something_failed_is_asked() -> None:
             assert cursor.fetchone() == ("SELECT 1",)
     finally:
         connection.errors_occurred = False
+
+
+def test_a_query_whose_session_was_lost_is_asked_again() -> None:
+    ((before,),) = fetch_again("SELECT pg_backend_pid()")
+    with another_session() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [before])
+    ((after,),) = fetch_again("SELECT pg_backend_pid()")
+    assert after != before
+    with pytest.raises(DataError):  # the session is there: nothing is asked twice
+        fetch_again("SELECT 1 / %s::int", [0])
+    with transaction.atomic():
+        ((within,),) = fetch_again("SELECT pg_backend_pid()")
+        with another_session() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [within])
+        with pytest.raises(OperationalError):  # what the transaction saw before is gone
+            fetch_again("SELECT pg_backend_pid()")
+        connection.close()
+    assert fetch_again("SELECT 1") == [(1,)]

@@ -71,7 +71,7 @@ steps = st.one_of(
 )
 
 
-@pytest.mark.sql("placement_changes", "placement_changes_since")
+@pytest.mark.sql("placement_changes")
 @settings(max_examples=15, phases=(Phase.explicit, Phase.generate))  # shrinking takes minutes
 @given(script=st.lists(steps, min_size=60, max_size=100))
 def test_a_snapshot_brought_forward_is_the_one_built_anew_whatever_overlapping_transactions_do(

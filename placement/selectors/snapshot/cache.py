@@ -13,6 +13,7 @@ from django.db import DatabaseError, connection
 
 from core.changes import one_snapshot
 from core.conf import headroom
+from core.sessions import current_session
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
 from journal.self_check import SelfCheck
@@ -192,7 +193,7 @@ class SnapshotCache:
         Inside a transaction the caller gets a copy of its own, so that a rollback leaves nothing
         behind in the shared one.
         """
-        if connection.in_atomic_block:
+        if current_session().wrapper.in_atomic_block:
             return load_state(with_copies=self._with_copies).snapshot
         snapshot = self._newest()
         self._check.start_if_due()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -20,10 +21,10 @@ from placement.domain.candidate_query import (
 )
 from placement.domain.candidates import find_candidates
 from placement.domain.provider_rows import InventoryRow, ProviderRow
-from placement.domain.snapshot import TREES_PER_BLOCK, Snapshot
+from placement.domain.snapshot import MOST_CHANGED, TREES_PER_BLOCK, Snapshot
 from placement.domain.snapshot_build import Names, build_snapshot
 from placement.domain.snapshot_update import replace_trees, with_usage
-from placement.domain.summaries import summary_pieces, tree_summaries
+from placement.domain.summaries import ShownTrees, summary_pieces, tree_summaries
 from tests.domain.placement.forests import CLASSES, random_forest, random_query, uuid_of
 from tests.domain.placement.test_snapshot_update import changed
 
@@ -34,8 +35,8 @@ NAME = CLASSES[0]
 randoms = st.integers(0, 2**64).map(Random)
 
 
-def flat(count: int) -> Snapshot:
-    keys = range(1, count + 1)
+def flat(count: int, *, first: int = 1) -> Snapshot:
+    keys = range(first, count + 1)
     return build_snapshot(
         [ProviderRow(key, uuid_of(key), None, key) for key in keys],
         [InventoryRow(key, NAME, 8) for key in keys],
@@ -169,20 +170,49 @@ def test_blocks_of_summaries_are_the_summaries_of_their_trees(trees: int, share:
         wanted = np.array([random.random() < share for _ in range(trees)])
         wanted[random.randrange(trees)] = True
         whole = b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))
-        assert b"".join(summary_pieces(snapshot, wanted)) == whole
+        assert b"".join(summary_pieces(snapshot, ShownTrees.among(wanted))) == whole
         key = random.randrange(trees) + 1
         after = with_usage(snapshot, [key], [NAME], [random.randint(1, 8)])
         assert after is not None
         snapshot = after
 
 
+def test_each_of_many_snapshots_shows_its_own_amounts() -> None:
+    """More trees change than have their texts apart, and old snapshots are asked last."""
+    random, trees = Random(3), MOST_CHANGED + 20  # noqa: S311 - the same trees every time
+    amounts, snapshot = dict.fromkeys(range(1, trees + 1), 0), flat(trees)
+    states = []
+    for number in range(3 * MOST_CHANGED):
+        key, used = random.randrange(trees) + 1, random.randint(1, 8)
+        after = with_usage(snapshot, [key], [NAME], [used])
+        assert after is not None
+        snapshot, amounts = after, {**amounts, key: used}
+        states.append((snapshot, amounts))
+        if number % 3 == 0:
+            few = sorted(random.sample(range(trees), random.randint(1, 5)))
+            assert used_in(snapshot, few) == [amounts[tree + 1] for tree in few]
+    for snapshot, amounts in random.sample(states, len(states)):
+        assert used_in(snapshot, range(trees)) == list(amounts.values())
+        changed_key = random.randrange(trees) + 1
+        spliced = replace_trees(snapshot, [changed_key], flat(changed_key, first=changed_key))
+        shown = {**amounts, changed_key: 0}
+        assert used_in(spliced, range(trees)) == list(shown.values())
+
+
+def used_in(snapshot: Snapshot, trees: Sequence[int]) -> list[int]:
+    """Return what the summaries of some trees of one provider say."""
+    texts = tree_summaries(snapshot, trees)
+    shown = [next(iter(json.loads(b"{" + text + b"}").values())) for text in texts]
+    return [one["resources"][NAME]["used"] for one in shown]
+
+
 def test_a_block_without_a_change_is_not_made_again() -> None:
     snapshot = flat(2 * TREES_PER_BLOCK)
     wanted = np.ones(2 * TREES_PER_BLOCK, dtype=np.bool_)
-    first, _, second = summary_pieces(snapshot, wanted)
+    first, _, second = summary_pieces(snapshot, ShownTrees.among(wanted))
     after = with_usage(snapshot, [1], [NAME], [3])
     assert after is not None
-    third, _, fourth = summary_pieces(after, wanted)
+    third, _, fourth = summary_pieces(after, ShownTrees.among(wanted))
     assert third != first
     assert fourth is second
 

@@ -1,0 +1,50 @@
+"""The request object of Placement's paths: made of little, the rest of it when it is asked for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final
+
+from django.core.handlers.wsgi import LimitedStream, WSGIRequest, get_path_info, get_script_name
+
+Environ = dict[str, Any]  # Any: as WSGI has it
+#: What the framework makes of the head of a body.
+_OF_BODY: Final = frozenset({"content_type", "content_params", "_stream", "_read_started"})
+
+
+class PlacementRequest(WSGIRequest):
+    """A request that knows its path, method and headers at once.
+
+    What the framework makes of the type and the length of a body is made once somebody looks at
+    it, which nobody does where there is no body.
+    """
+
+    resolver_match = None
+
+    def __init__(self, environ: Environ) -> None:
+        script_name = get_script_name(environ)
+        path_info = get_path_info(environ) or "/"
+        self.environ = environ
+        self.META = environ
+        environ["PATH_INFO"], environ["SCRIPT_NAME"] = path_info, script_name
+        self.path_info = path_info
+        self.path = f"{script_name.rstrip('/')}/{path_info.replace('/', '', 1)}"
+        self.method = environ["REQUEST_METHOD"].upper()
+
+    def __getattr__(self, name: str) -> Any:  # Any: as the framework has them
+        """Return what belongs to the body.
+
+        Raises:
+            AttributeError: the name is another one.
+        """
+        if name not in _OF_BODY:
+            raise AttributeError(name)
+        environ = self.environ
+        self._set_content_type_params(environ)
+        length_bytes = 0
+        with suppress(ValueError, TypeError):
+            length_bytes = int(environ.get("CONTENT_LENGTH") or "")
+        made = self.__dict__
+        made["_stream"] = LimitedStream(environ["wsgi.input"], length_bytes)
+        made.setdefault("_read_started", False)
+        return made[name]
