@@ -13,7 +13,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseNotFound
 
 from placement.api.rendering import FILE_BODY, MOUNT, pairs_of
-from placement.api.requests import PlacementRequest
+from placement.api.requests import LeanRequest
 from placement.middleware import BELOW_MOUNT, PlacementMiddleware
 
 Environ = dict[str, Any]  # Any: as WSGI has it
@@ -29,7 +29,7 @@ def placement_first(application: Application) -> Application:
         path = environ.get("PATH_INFO", "")
         if not path.startswith(BELOW_MOUNT) and path != MOUNT:
             return application(environ, start_response)
-        response = middleware(PlacementRequest(environ))
+        response = middleware(LeanRequest(environ))
         start_response(f"{response.status_code} {response.reason_phrase}", pairs_of(response))
         if hasattr(response, "file_to_stream"):
             return environ[FILE_BODY](response.file_to_stream)

@@ -12,7 +12,7 @@ Environ = dict[str, Any]  # Any: as WSGI has it
 _OF_BODY: Final = frozenset({"content_type", "content_params", "_stream", "_read_started"})
 
 
-class PlacementRequest(WSGIRequest):
+class LeanRequest(WSGIRequest):
     """A request that knows its path, method and headers at once.
 
     What the framework makes of the type and the length of a body is made once somebody looks at

@@ -9,7 +9,7 @@ import pytest
 from django.core.handlers.wsgi import WSGIRequest
 
 from placement.api.rendering import PiecesResponse, empty_answer, json_answer, pairs_of, put_headers
-from placement.api.requests import PlacementRequest
+from placement.api.requests import LeanRequest
 from placement.wsgi import placement_first
 
 ENVIRONS: dict[str, dict[str, Any]] = {
@@ -46,14 +46,14 @@ def facts_of(request: WSGIRequest, order: tuple[str, ...]) -> dict[str, Any]:
 @pytest.mark.parametrize("order", [FACTS, FACTS[::-1]], ids=["forth", "back"])
 @pytest.mark.parametrize("name", ENVIRONS)
 def test_request_is_the_one_that_the_framework_makes(name: str, order: tuple[str, ...]) -> None:
-    mine = facts_of(PlacementRequest(environ(**ENVIRONS[name])), order)
+    mine = facts_of(LeanRequest(environ(**ENVIRONS[name])), order)
     assert mine == facts_of(WSGIRequest(environ(**ENVIRONS[name])), order)
 
 
 def test_body_that_was_read_is_not_read_again() -> None:
     fields = {"CONTENT_LENGTH": "4"}
-    assert PlacementRequest(environ(**fields)).read() == b'{"a"'
-    request = PlacementRequest(environ(**fields))
+    assert LeanRequest(environ(**fields)).read() == b'{"a"'
+    request = LeanRequest(environ(**fields))
     assert request.read(2) == b'{"'
     assert request.read() == b'a"'
     with pytest.raises(AttributeError):
