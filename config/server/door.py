@@ -11,7 +11,7 @@ import io
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple, Protocol
@@ -35,6 +35,7 @@ COME_AGAIN = 503
 LATE_SECONDS = 1.0
 #: How long a file is kept for granian to open, which takes it milliseconds.
 FILE_SECONDS = 15.0
+EVENTS = "text/event-stream"
 MOST_LATE = 64  # each occupies a connection; more are answered at once
 
 
@@ -101,6 +102,20 @@ class FileBody:
     def close(self) -> None:
         """Forget it; who has it open still has it."""
         self._file.close()
+
+
+def _is_stream(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether what has come of an answer is of use before the rest."""
+    return any(text.startswith(EVENTS) for name, text in headers if name.lower() == "content-type")
+
+
+def _stream(transport: Any, parts: Iterable[bytes]) -> None:  # Any: granian's
+    """Send each part of an answer when it is there, until the client has gone."""
+    for part in parts:
+        try:
+            transport.send_bytes(part)  # granian keeps it until it is taken
+        except Exception:  # noqa: BLE001 - granian's own, without a type here
+            return
 
 
 class _Head:
@@ -305,6 +320,9 @@ class Door:
                 proto.response_file(head.status, head.headers, answer.path)
                 return
             try:
+                if _is_stream(head.headers):
+                    _stream(proto.response_stream(head.status, head.headers), answer)
+                    return
                 send = partial(proto.response_bytes, head.status, head.headers, b"".join(answer))
                 if head.status == COME_AGAIN and self._is_kept(environ["PATH_INFO"]):
                     self._late.append((time.monotonic() + LATE_SECONDS, send))

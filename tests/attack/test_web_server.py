@@ -23,7 +23,8 @@ from config.launcher.demo import ADDRESS
 from config.launcher.processes import is_alive, wait_until
 from tests.e2e.own_postgres import OwnPostgres
 from tests.e2e.processes import ADMIN, ALONE, WebServer
-from tests.factories import make_group
+from tests.factories import make_group, make_host
+from tests.hosts.agents.agents import enrolled
 
 DEADLINES = [
     f"HEADROOM_{name.upper().replace('.', '__')}"
@@ -179,6 +180,23 @@ POSTS = {
     "/scheduler/nova/external": 16,
     "/admin/login/": 2,
 }
+
+
+def test_parts_of_a_stream_come_when_they_are_there(operators_web: WebServer) -> None:
+    make_group()
+    make_host("h1")
+    enrolled("h1")
+    request = head("/api/v1/hosts/h1/counters", method="GET")
+    with connected(operators_web) as link:
+        link.sendall(request)
+        told = b""
+        while told.count(b"event: counters") < 2:  # of fifteen
+            part = link.recv(65536)
+            assert part, told
+            told += part
+        assert told.startswith(b"HTTP/1.1 200")
+    for _ in range(2 * THREADS):  # who goes away leaves no thread behind
+        assert operators_web.send("GET", INFO).status == 200
 
 
 def test_giant_bodies_are_refused_unread(operators_web: WebServer) -> None:

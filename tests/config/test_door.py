@@ -52,6 +52,25 @@ class Answers:
         self.files.append((status, file))
 
 
+class Streaming(Answers):
+    """Granian's side of a request that is answered part by part, by a client that may go away."""
+
+    def __init__(self, *, takes: int) -> None:
+        super().__init__()
+        self.takes = takes
+        self.parts: list[bytes] = []
+
+    def response_stream(self, status: int, headers: list[tuple[str, str]]) -> Streaming:
+        del headers
+        self.told.append((status, b""))
+        return self
+
+    def send_bytes(self, part: bytes) -> None:
+        if len(self.parts) == self.takes:
+            raise RuntimeError("closed")
+        self.parts.append(part)
+
+
 class Sending(Answers):
     """Granian's side of a request whose body comes when the test says."""
 
@@ -105,6 +124,33 @@ def test_application_that_raises_is_answered_logged_and_leaves_its_thread_free(
     assert good.proto.told == [(200, b"fine")]
     assert next(board.rows()).running == 0
     assert [(line["event"], line["exc_info"]) for line in logged] == [("request_crashed", True)]
+
+
+@pytest.mark.parametrize(("takes", "made"), [(9, 3), (1, 2)])
+def test_events_are_sent_one_by_one_until_nobody_takes_them(takes: int, made: int) -> None:
+    seen: list[int] = []
+    proto = Streaming(takes=takes)
+
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        del environ
+        start("200 OK", [("Content-Type", "text/event-stream")])
+
+        def events() -> Iterable[bytes]:
+            for number in range(3):
+                seen.append(len(proto.parts))  # those before it have gone
+                yield str(number).encode()
+
+        return events()
+
+    door, board = door_of(application)
+    asked = watcher()
+    asked.proto = proto
+    door(asked)
+
+    assert proto.told == [(200, b"")]
+    assert proto.parts == [b"0", b"1", b"2"][:takes]
+    assert seen == list(range(made))
+    assert next(board.rows()).running == 0
 
 
 @dataclass(slots=True)
