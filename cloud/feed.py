@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, LiteralString
 
 import psycopg
+import requests
 
 from cloud.api import Api, CallError, host_of, in_parallel
 from cloud.bringup import serve_headroom, stopped_compute
@@ -34,6 +35,15 @@ _HOST_IS: Final = "SELECT 1 FROM hosts_host WHERE service_host = %s AND state = 
 _LISTENS: Final = "SELECT 1 FROM journal_heartbeat WHERE name = 'listener'"
 FOLLOWED: Final = """
 SELECT 1 FROM hosts_feedpass WHERE kind = 'changes' AND listed_at > %s::timestamptz
+"""
+_NAME: Final = "SELECT name FROM hosts_host WHERE service_host = %s"
+_ELSEWHERE: Final = """
+SELECT 1 FROM hosts_instance AS vm JOIN hosts_host AS host ON host.id = vm.host_id
+ WHERE vm.openstack_id = %s AND host.service_host <> %s
+"""
+_EMPTIED: Final = """
+SELECT 1 FROM hosts_eviction AS eviction JOIN hosts_host AS host ON host.id = eviction.host_id
+ WHERE host.name = %s AND eviction."end" = 'succeeded'
 """
 _NOW: Final = "SELECT clock_timestamp()::text"
 FLAVOR_IS: Final = "SELECT 1 FROM hosts_flavor WHERE name = %s"
@@ -83,6 +93,33 @@ class Feed:
             f"that {server_id} is deleted", "SELECT 1 WHERE NOT EXISTS (" + _VM + ")", server_id
         )
 
+    def name_of(self, service_host: str) -> str:
+        """Return what Headroom calls the host of a nova-compute."""
+        with psycopg.connect(self.environ["DATABASE_URL"]) as connection:
+            (text,) = connection.execute(_NAME, [service_host]).fetchone() or ("",)
+        return str(text)
+
+    def order(self, method: str, path: str, body: Json) -> None:
+        """Order something of a host at Headroom, as the cloud's administrator.
+
+        Raises:
+            CallError: It is refused.
+        """
+        answer = requests.request(
+            method,
+            f"{self.layout.url('headroom')}/api/v1/hosts/{path}",
+            json=body,
+            headers={"X-Auth-Token": self.api.connection.auth_token},
+            timeout=_PATIENCE_SECONDS,
+        )
+        if not answer.ok:
+            raise CallError(f"{method} {path}: {answer.status_code} {answer.text[:400]}")
+
+    def is_enabled(self, service_host: str) -> bool:
+        """Return whether Nova gives new servers to a host."""
+        services = self.api.compute_services()
+        return any(one["host"] == service_host and one["status"] == "enabled" for one in services)
+
     def sums(self) -> str:
         """Return that the ledger's sums are right.
 
@@ -109,6 +146,7 @@ def feed_variables(layout: Layout) -> dict[str, str]:
     return {
         **openstack_variables(layout),
         "HEADROOM_FEED__CLOUD": ENVIRONMENT,
+        "HEADROOM_FEED__MOVES_VMS": "true",
         "HEADROOM_LISTENER__TRANSPORT_URL": message_url(layout),
         "HEADROOM_LISTENER__METRICS_PORT": "0",
     }
@@ -182,6 +220,44 @@ def _evacuation(feed: Feed) -> str:
     )
 
 
+def _emptying(feed: Feed) -> str:
+    """Order that a host becomes empty, with a server that runs and one that does not."""
+    host = host_of(next(iter(feed.servers.values())))
+    for name in ("to-move", "to-move-stopped"):
+        server_id = feed.api.boot(
+            {
+                "name": name,
+                "flavorRef": feed.flavors[FLAVOR],
+                "imageRef": feed.image,
+                "host": host,
+            }
+        )
+        feed.servers[server_id] = feed.api.wait(server_id, "ACTIVE")
+        feed.seen(f"{name} on {host}", VM_ON, server_id, host)
+    feed.api.act(server_id, "os-stop")
+    feed.api.wait(server_id, "SHUTOFF")
+    leaving = [one for one, server in feed.servers.items() if host_of(server) == host]
+    name = feed.name_of(host)
+    began = time.monotonic()
+    feed.order("PATCH", name, {"maintenance": "manual", "maintenance_reason": "to see it empty"})
+    feed.order("POST", f"{name}/evict", {"reason": "to see it empty"})
+    for one in leaving:
+        feed.seen(f"that {one} left {host}", _ELSEWHERE, one, host)
+    feed.seen(f"that {host} is empty", _EMPTIED, name)
+    seconds = time.monotonic() - began
+    for one in leaving:
+        feed.servers[one] = feed.api.server(one)
+    if feed.is_enabled(host):
+        raise CallError(f"Nova's service of {host} still takes servers")
+    feed.order("PATCH", name, {"maintenance": ""})
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while not feed.is_enabled(host):
+        if time.monotonic() > until:
+            raise CallError(f"Nova's service of {host} stays disabled")
+        time.sleep(_POLL_SECONDS)
+    return f"{len(leaving)} servers left {host} within {seconds:.0f} s; {feed.sums()}"
+
+
 def _polling(feed: Feed) -> str:
     feed.processes.stop("listener")
     first, *others = feed.servers
@@ -204,5 +280,6 @@ FEED_STEPS: Final[Mapping[str, Callable[[Feed], str]]] = {
     "a live migration followed": _migration,
     "a flavor and an aggregate followed": _catalog,
     "an evacuation followed": _evacuation,
+    "a host is emptied through Nova": _emptying,
     "deletions followed by polling": _polling,
 }

@@ -420,6 +420,11 @@ class FeedSettings(Section):
         description="Most objects of a kind, absent from its list, that the cloud is asked for "
         "one by one in a pass; the others wait for the next.",
     )
+    moves_vms: bool = Field(
+        default=False,
+        description="Whether VMs leave hosts that are ordered to become empty by Nova's live and "
+        "cold migration, one of each host at a time; the cloud's login needs the rights.",
+    )
 
 
 class InFlightSettings(Section):

@@ -8,9 +8,10 @@ from core.jobs import Run, every, job
 from hosts.agents.leases import sweep
 from hosts.agents.pruning import expire_workloads, prune_agents
 from hosts.feed.hints import CHANGES_TASK
-from hosts.feed.jobs import FULL_TASK, follow_changes, full_pass
+from hosts.feed.jobs import FULL_TASK, configured_cloud, follow_changes, full_pass
 from hosts.feed.lists import Kind
 from hosts.services.evictions import look_at_evictions, prune_evictions
+from hosts.services.leaving import move_vms
 from hosts.services.overcommit_rules import RECONCILE, reconcile_overcommit
 
 CHOSEN = settings.HEADROOM.feed
@@ -58,7 +59,10 @@ def follow_overcommit_rules(run: Run) -> dict[str, int]:
 
 @job("hosts.run_evictions", every(10, "evictions"), limits=(50, 60), queue="soon")
 def run_evictions(run: Run) -> dict[str, int]:
-    """Count what is left on hosts that are to become empty."""
+    """Have VMs leave hosts that are to become empty, where that is set; count what is left."""
+    if CHOSEN.cloud and CHOSEN.moves_vms:
+        cloud = configured_cloud(CHOSEN.cloud)
+        move_vms(cloud, actor=run.actor, request_id=run.request_id)
     return look_at_evictions(actor=run.actor, request_id=run.request_id)
 
 

@@ -155,6 +155,10 @@ class EvictionSerializer(RowSerializer):
             "outstanding_vms",
             "outstanding_memory_bytes",
             "outstanding",
+            "moving_uuid",
+            "failed",
+            "trouble",
+            "service_disabled",
             "closed_at",
             "end",
         )

@@ -102,6 +102,8 @@ def eviction_text(row: Host) -> str:
         return f"ended {moment_text(last.closed_at)}: {last.get_end_display()}"
     first = ", ".join(f"{one['name'] or one['uuid']} {one['step']}" for one in last.outstanding[:3])
     told = f"ordered by {last.opened_by} {moment_text(last.opened_at)}: {left} left"
+    if last.trouble:
+        told += f"; {last.trouble}"
     return f"{told}; first: {first}" if first else told
 
 

@@ -153,7 +153,10 @@ class DomainAdmin(SystemOwnedAdmin[Domain]):
 class EvictionAdmin(SystemOwnedAdmin[Eviction]):
     """Hosts that are to become empty, and what is left on them."""
 
-    owner_note = "Opened by an order about a host; what is left is counted every 10 seconds."
+    owner_note = (
+        "Opened by an order about a host; what is left is counted every 10 seconds. VMs are told "
+        "to move by Nova where HEADROOM_FEED__MOVES_VMS says so."
+    )
     list_select_related = ("host",)
     list_display = (
         "id",
@@ -177,6 +180,10 @@ class EvictionAdmin(SystemOwnedAdmin[Eviction]):
         column("outstanding_vms", "VMs left"),
         column("outstanding_memory_bytes", "memory left"),
         shown("first of them", lambda row: json_block(row.outstanding)),
+        column("moving_uuid", "told to move"),
+        shown("did not move", lambda row: json_block(row.failed)),
+        column("trouble", "why Nova could not be asked"),
+        column("service_disabled", "service of Nova disabled for it"),
         "closed_at",
         "end",
     )

@@ -18,6 +18,7 @@ from hosts.clients.listing import (
     NOT_FOUND,
     PLACEMENT,
     CloudUnreachable,
+    Refusal,
 )
 
 Json = Any  # bodies keep the APIs' own shapes
@@ -33,6 +34,8 @@ VERSIONS: Final = {IDENTITY: "v3", IMAGE: "v2", LIMES: "v1"}
 _VERSION_AT_END: Final = re.compile(r"/v\d+(\.\d+)?$")
 NOT_ACCEPTABLE: Final = 406
 CLIENT_ERRORS: Final = 400
+SERVER_ERRORS: Final = 500
+LONGEST_MESSAGE: Final = 300
 BUSY: Final = [429, 502, 503, 504]
 """Answers of a service that is asked again, after its ``Retry-After`` or a growing delay."""
 RETRIES: Final = 4
@@ -102,6 +105,37 @@ class OpenStackCloud:
                 f"{service} {path}: the answer is no JSON: {error}", service=service, path=path
             ) from None
 
+    def change(self, service: str, method: str, path: str, body: Json) -> Refusal | None:
+        """Send a body once; None when it was taken, else what the service says.
+
+        Raises:
+            CloudUnreachable: There was no answer, or the service is in trouble.
+        """
+        try:
+            answer = self._connection.session.request(
+                self._address(service, path),
+                method,
+                json=body,
+                microversion=MICROVERSIONS.get(service),
+                microversion_service_type=service,
+                raise_exc=False,
+                timeout=self._timeout_seconds,
+            )
+        except (SDKException, ClientException) as error:
+            raise CloudUnreachable(
+                f"{service} {path}: {error}", service=service, path=path
+            ) from error
+        if answer.status_code < CLIENT_ERRORS:
+            return None
+        if answer.status_code >= SERVER_ERRORS:
+            raise CloudUnreachable(
+                f"{service} {path}: status {answer.status_code}",
+                service=service,
+                path=path,
+                answer=answer.status_code,
+            )
+        return Refusal(status=answer.status_code, message=_message_of(answer.content))
+
     def _address(self, service: str, path: str) -> str:
         """Return where a path of a service is; an address from an answer is left alone."""
         if path.startswith(("http://", "https://")):
@@ -136,6 +170,16 @@ class OpenStackCloud:
     def has(self, service: str) -> bool:
         """Return whether the catalog lists a service."""
         return self._connection.endpoint_for(service, interface="public") is not None
+
+
+def _message_of(content: bytes) -> str:
+    """Return what an error's body says, in Nova's form or in any other."""
+    try:
+        (error,) = orjson.loads(content).values()
+        message = str(error["message"])
+    except (orjson.JSONDecodeError, AttributeError, ValueError, TypeError, KeyError):
+        message = content.decode(errors="replace")
+    return " ".join(message.replace("\0", " ").split())[:LONGEST_MESSAGE]
 
 
 def endpoint_root(service: str, url: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from journal.errors import HeadroomError
@@ -26,6 +27,14 @@ class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
     code = "cloud_unreachable"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What a service says that does not do what it was asked."""
+
+    status: int
+    message: str
+
+
 class CloudReader(Protocol):
     """Gets JSON bodies from the services of a cloud."""
 
@@ -42,6 +51,17 @@ class CloudReader(Protocol):
 
     def has(self, service: str) -> bool:
         """Return whether the catalog lists a service."""
+
+
+class CloudWriter(CloudReader, Protocol):
+    """Reads a cloud's services and has them do something."""
+
+    def change(self, service: str, method: str, path: str, body: Json) -> Refusal | None:
+        """Send a body once; None when it was taken, else what the service says.
+
+        Raises:
+            CloudUnreachable: There was no answer, or the service is in trouble.
+        """
 
 
 def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[Json], Json]:

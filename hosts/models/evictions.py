@@ -19,12 +19,18 @@ class EvictionEnd(models.TextChoices):
 class Eviction(models.Model):
     """An order that a host becomes empty, with what is left on it; one of a host is open at most.
 
-    Slots without VMs move when it is ordered. VMs are moved by the cloud, never by us: what is left
-    is counted until nothing is. Writers: :mod:`hosts.services.evictions`.
+    Slots without VMs move when it is ordered. VMs are moved by the cloud, which is asked to only
+    where that is set: what is left is counted until nothing is. Writers:
+    :mod:`hosts.services.evictions`, :mod:`hosts.services.leaving`.
 
     Attributes:
         outstanding: The VMs that are left, those first that somebody must look at: ``uuid``,
             ``name``, ``status``, ``step``; at most ``MOST_LISTED`` of them.
+        moving_uuid: The VM that Nova was asked to move last, while it is under way.
+        failed: Uuid -> ``at``, ``reason`` of VMs that did not move when they were to.
+        trouble: Why Nova could not be asked; empty when it could.
+        service_disabled: Whether Nova's service of the host was disabled for it, and is to be
+            enabled once the host is in service again.
     """
 
     host = models.ForeignKey(
@@ -40,6 +46,10 @@ class Eviction(models.Model):
     outstanding = models.JSONField(default=list, blank=True)
     outstanding_vms = models.IntegerField(default=0)
     outstanding_memory_bytes = models.BigIntegerField(default=0)
+    moving_uuid = models.CharField(max_length=64, blank=True, db_default="", default="")
+    failed = models.JSONField(default=dict, blank=True, db_default={})
+    trouble = models.TextField(blank=True, db_default="", default="")
+    service_disabled = models.BooleanField(db_default=False, default=False)
     closed_at = models.DateTimeField(null=True, blank=True)
     end = models.CharField(max_length=16, choices=EvictionEnd.choices, blank=True, default="")
 

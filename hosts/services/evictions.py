@@ -7,7 +7,7 @@ open eviction; two at once say the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -58,7 +58,8 @@ def look_at_evictions(*, actor: Actor, request_id: str) -> dict[str, int]:
 
 def prune_evictions() -> int:
     """Forget evictions that ended 30 days ago; return how many."""
-    old = Eviction.objects.filter(closed_at__lt=database_now() - KEPT).order_by("pk")
+    ended = Eviction.objects.filter(closed_at__lt=database_now() - KEPT)
+    old = ended.filter(service_disabled=False).order_by("pk")  # others are to be enabled once
     keys = list(old.values_list("pk", flat=True)[:_BATCH])
     Eviction.objects.filter(pk__in=keys).delete()
     return len(keys)
@@ -97,11 +98,13 @@ def _count(row: Eviction) -> None:
     vms = Instance.objects.filter(host_id=row.host_id)
     sums = vms.aggregate(count=Count("pk"), memory_bytes=Sum("memory_bytes", default=0))
     row.outstanding_vms, row.outstanding_memory_bytes = sums["count"], int(sums["memory_bytes"])
-    row.outstanding = _listed(vms.order_by("pk"))
+    row.outstanding = _listed(vms.order_by("pk"), failed=row.failed)
     row.looked_at = database_now()
 
 
-def _listed(vms: Iterable[Instance]) -> list[dict[str, Any]]:
+def _listed(
+    vms: Iterable[Instance], *, failed: Mapping[str, Mapping[str, str]]
+) -> list[dict[str, Any]]:
     """Return what is told of VMs: those first that somebody must look at."""
     steps = [
         (
@@ -112,6 +115,12 @@ def _listed(vms: Iterable[Instance]) -> list[dict[str, Any]]:
     ]
     steps.sort(key=lambda pair: (_STEPS.index(pair[0]), pair[1].pk))
     return [
-        {"uuid": vm.openstack_id, "name": vm.name, "status": vm.status, "step": step.value}
+        {
+            "uuid": vm.openstack_id,
+            "name": vm.name,
+            "status": vm.status,
+            "step": step.value,
+            **({"failed": reason["reason"]} if (reason := failed.get(vm.openstack_id)) else {}),
+        }
         for step, vm in steps[:MOST_LISTED]
     ]
