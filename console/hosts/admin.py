@@ -157,6 +157,9 @@ class EvictionAdmin(SystemOwnedAdmin[Eviction]):
         "Opened by an order about a host; what is left is counted every 10 seconds. VMs are told "
         "to move by Nova where HEADROOM_FEED__MOVES_VMS says so."
     )
+    empty_note = (
+        "No host was ordered to become empty: hosts in maintenance are, from the list of hosts."
+    )
     list_select_related = ("host",)
     list_display = (
         "id",
@@ -295,6 +298,9 @@ class PlannedHostChangeAdmin(BaseAdmin[PlannedHostChange]):
 class OvercommitRuleAdmin(BaseAdmin[OvercommitRule]):
     """What hosts with a trait may promise of what they have; hosts follow at once."""
 
+    empty_note = (
+        "No rule says what hosts with a trait may promise: they promise what the cloud's lists say."
+    )
     list_display = ("position", "__str__", "cpu_ratio", "memory_ratio")
     search_fields = ("has_trait", "hasnt_trait")
     search_help_text = "Part of a trait"
