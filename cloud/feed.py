@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, LiteralString
 
 import psycopg
-import requests
 
 from cloud.api import Api, CallError, host_of, in_parallel
 from cloud.bringup import serve_headroom, stopped_compute
@@ -35,6 +34,20 @@ _HOST_IS: Final = "SELECT 1 FROM hosts_host WHERE service_host = %s AND state = 
 _LISTENS: Final = "SELECT 1 FROM journal_heartbeat WHERE name = 'listener'"
 FOLLOWED: Final = """
 SELECT 1 FROM hosts_feedpass WHERE kind = 'changes' AND listed_at > %s::timestamptz
+"""
+#: No user of this cloud has the role that may order this over HTTP.
+_ORDER: Final = """
+from hosts.models import Maintenance
+from hosts.services.host_orders import HostOrder, change_host
+from journal.actors import Actor
+actor = Actor(name="cloud")
+order = HostOrder(maintenance=Maintenance("{maintenance}"), maintenance_reason="to see it empty")
+change_host("{host}", order, actor=actor, request_id="cloud", reason="to see it empty")
+"""
+_EVICT: Final = """
+from commitments.services.evicting import evict_slots
+from journal.clock import database_now
+evict_slots("{host}", reason="to see it empty", actor=actor, request_id="cloud", now=database_now())
 """
 _NAME: Final = "SELECT name FROM hosts_host WHERE service_host = %s"
 _ELSEWHERE: Final = """
@@ -99,21 +112,12 @@ class Feed:
             (text,) = connection.execute(_NAME, [service_host]).fetchone() or ("",)
         return str(text)
 
-    def order(self, method: str, path: str, body: Json) -> None:
-        """Order something of a host at Headroom, as the cloud's administrator.
-
-        Raises:
-            CallError: It is refused.
-        """
-        answer = requests.request(
-            method,
-            f"{self.layout.url('headroom')}/api/v1/hosts/{path}",
-            json=body,
-            headers={"X-Auth-Token": self.api.connection.auth_token},
-            timeout=_PATIENCE_SECONDS,
-        )
-        if not answer.ok:
-            raise CallError(f"{method} {path}: {answer.status_code} {answer.text[:400]}")
+    def order(self, maintenance: str, host: str, *, evicts: bool = False) -> None:
+        """Order a maintenance of a host at Headroom, and that it becomes empty."""
+        words = [_ORDER.format(host=host, maintenance=maintenance)]
+        if evicts:
+            words.append(_EVICT.format(host=host))
+        manage(self.layout, self.environ, "shell", "-c", "\n".join(words))
 
     def is_enabled(self, service_host: str) -> bool:
         """Return whether Nova gives new servers to a host."""
@@ -239,8 +243,7 @@ def _emptying(feed: Feed) -> str:
     leaving = [one for one, server in feed.servers.items() if host_of(server) == host]
     name = feed.name_of(host)
     began = time.monotonic()
-    feed.order("PATCH", name, {"maintenance": "manual", "maintenance_reason": "to see it empty"})
-    feed.order("POST", f"{name}/evict", {"reason": "to see it empty"})
+    feed.order("manual", name, evicts=True)
     for one in leaving:
         feed.seen(f"that {one} left {host}", _ELSEWHERE, one, host)
     feed.seen(f"that {host} is empty", _EMPTIED, name)
@@ -249,7 +252,7 @@ def _emptying(feed: Feed) -> str:
         feed.servers[one] = feed.api.server(one)
     if feed.is_enabled(host):
         raise CallError(f"Nova's service of {host} still takes servers")
-    feed.order("PATCH", name, {"maintenance": ""})
+    feed.order("", name)
     until = time.monotonic() + _PATIENCE_SECONDS
     while not feed.is_enabled(host):
         if time.monotonic() > until:
