@@ -16,6 +16,7 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from capacity.groups.editing import save_group_rule
 from capacity.models import FlavorGroup, FlavorGroupRule, Reservation, ReservationKind
+from commitments.services.evicting import evict_slots
 from commitments.services.prices import TOPIC as PRICE
 from commitments.services.prices import save_price
 from commitments.usage_models import GroupPrice
@@ -26,7 +27,18 @@ from failover.services.policies import save_policy
 from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.modes import set_mode
 from hosts.demo.cloud import DemoCloud
-from hosts.models import Host, HostState, HostStatus, PlannedHostChange, PlannedHostEdit
+from hosts.models import (
+    Host,
+    HostState,
+    HostStatus,
+    Maintenance,
+    OvercommitRule,
+    PlannedHostChange,
+    PlannedHostEdit,
+)
+from hosts.services.host_orders import HostOrder, change_host
+from hosts.services.overcommit_rules import OBJECT_TYPE as OVERCOMMIT_RULE
+from hosts.services.overcommit_rules import save_rule
 from hosts.services.planned_changes import OBJECT_TYPE as PLANNED_CHANGE
 from hosts.services.planned_changes import save_planned_change
 from journal.actors import Actor
@@ -44,6 +56,9 @@ COVERED_HOSTS: Final = "CUSTOM_GPU_HOST"
 CLOSED_BECAUSE: Final = "GPU drivers are replaced"
 CURRENCY: Final = "EUR"
 PRICES: Final = {"memory": Decimal("0.004"), "cores": Decimal("0.011")}
+SHARED_HOSTS: Final = "CUSTOM_SHARED_CORES"
+"""Hosts that are bought next year; none has the trait yet."""
+SHARED_CPU_RATIO: Final = Decimal(4)
 DRAIN_AFTER: Final = timedelta(days=14)
 
 
@@ -73,6 +88,11 @@ def decide() -> None:
         _set_prices()
     if not _was_decided(PLANNED_CHANGE):
         _plan_drain()
+    if not _was_decided(OVERCOMMIT_RULE):
+        rule = OvercommitRule(position=1, has_trait=SHARED_HOSTS, cpu_ratio=SHARED_CPU_RATIO)
+        save_rule(rule, actor=ACTOR, request_id=REQUEST_ID)
+    if not AuditEntry.objects.filter(action="host_evicted").exists():
+        _empty_a_host()
 
 
 def close_hosts(cloud: DemoCloud) -> list[str]:
@@ -127,6 +147,22 @@ def _set_prices() -> None:
             hourly_price=price,
         )
         save_price(row, actor=ACTOR, request_id=REQUEST_ID)
+
+
+def _empty_a_host() -> None:
+    """Have one of the hosts of COVERED become empty, whose VMs the cloud has yet to move."""
+    host = Host.objects.filter(traits__contains=[COVERED_HOSTS]).order_by("-name").first()
+    if host is None:
+        return
+    order = HostOrder(maintenance=Maintenance.MANUAL, maintenance_reason=CLOSED_BECAUSE)
+    change_host(host.name, order, actor=ACTOR, request_id=REQUEST_ID, reason=CLOSED_BECAUSE)
+    evict_slots(
+        host.name,
+        now=database_now(),
+        actor=ACTOR,
+        request_id=REQUEST_ID,
+        reason=CLOSED_BECAUSE,
+    )
 
 
 def _plan_drain() -> None:

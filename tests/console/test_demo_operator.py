@@ -25,7 +25,7 @@ from failover.models import FailoverDecision, FailoverPolicy
 from failover.selectors.zone import failover_zones
 from failover.services.policies import remove_policy
 from hosts.demo.cloud import DemoCloud
-from hosts.models import Instance, PlannedHostChange
+from hosts.models import Eviction, Instance, OvercommitRule, PlannedHostChange
 from journal.actors import Actor
 from journal.models import AuditEntry
 from tests.factories import make_host
@@ -88,6 +88,8 @@ def test_everything_is_decided_once_and_what_was_taken_back_stays_so(tmp_path: P
     assert FlavorGroupRule.objects.get().flavor_pattern == COVERED
     assert set(ShadowPlan.objects.values_list("zone", flat=True)) == set(failover_zones())
     assert PlannedHostChange.objects.count() == 1
+    assert OvercommitRule.objects.count() == 1
+    assert Eviction.objects.get().host.maintenance == "manual"
     assert GroupPrice.objects.count() > 2
     policy = FailoverPolicy.objects.get(flavor_pattern=COVERED)
     remove_policy(policy_id=policy.pk, actor=Actor(name="ann"), request_id="r")
