@@ -150,8 +150,9 @@ def _set_prices() -> None:
 
 
 def _empty_a_host() -> None:
-    """Have one of the hosts of COVERED become empty, whose VMs the cloud has yet to move."""
-    host = Host.objects.filter(traits__contains=[COVERED_HOSTS]).order_by("-name").first()
+    """Have a host become empty, of COVERED where there is one; the cloud has yet to move its VMs."""
+    hosts = Host.objects.order_by("-name")
+    host = hosts.filter(traits__contains=[COVERED_HOSTS]).first() or next(iter(hosts[1:2]), None)
     if host is None:
         return
     order = HostOrder(maintenance=Maintenance.MANUAL, maintenance_reason=CLOSED_BECAUSE)
