@@ -150,7 +150,7 @@ def _set_prices() -> None:
 
 
 def _empty_a_host() -> None:
-    """Have a host become empty, of COVERED where there is one; the cloud has yet to move its VMs."""
+    """Have a host become empty, of COVERED if there is one; the cloud has yet to move its VMs."""
     hosts = Host.objects.order_by("-name")
     host = hosts.filter(traits__contains=[COVERED_HOSTS]).first() or next(iter(hosts[1:2]), None)
     if host is None:
