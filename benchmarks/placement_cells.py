@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from benchmarks.measures import Measure, measure, percentile
+from benchmarks.placement_claims import JOINS_RATIO
 from benchmarks.placement_loads import Load, Round, interleaved, reads_after_writes, run_load
 from benchmarks.placement_servers import THREADS, WORKERS, Connection, Target, encode
 from benchmarks.placement_worlds import CLAIMS, MOST_HOSTS, PROJECT, USER, World, uuid_of
@@ -125,7 +126,7 @@ def cells_of(shape: str, size: int) -> Mapping[str, Cell]:
         for clients in CLIENTS
     }
     if shape == CLAIMS:
-        return writes if size <= MOST_HOSTS else {}
+        return {"joined slots": _joins, **writes} if size <= MOST_HOSTS else {}
     floor = CANDIDATES_RATIOS.get(size, NEVER_SLOWER)
     cells: dict[str, Cell] = {
         f"candidates, limit {limit or 'none'}": partial(_candidates, limit=limit, floor=floor)
@@ -404,6 +405,68 @@ def _writes(bench: Bench, *, kind: str, clients: int) -> list[Measure]:
     ]
     if refused := sum(theirs.statuses.values()) - theirs.done:
         rows.append(measure(f"{name}, refused by the reference", bench.label, refused, "requests"))
+    return rows
+
+
+def _joins(bench: Bench) -> list[Measure]:
+    """Measure claims and deletions over HTTP on hosts with a slot of the project and on bare ones.
+
+    A deletion is of a claim of the same round.
+    """
+    target, requests = bench.pair.ours, bench.scale.writes.ours
+    draw = random.Random(SEED)  # noqa: S311 - the same hosts in each run
+
+    def rounds(hosts: Sequence[str]) -> tuple[Round, Round]:
+        consumers: list[str] = []
+
+        def claim(_: int) -> Load:
+            consumers[:] = (uuid_of(next(_consumers)) for _ in range(requests))
+            return run_load(
+                target,
+                [
+                    [
+                        encode(
+                            target,
+                            "PUT",
+                            f"/allocations/{consumer}",
+                            _allocation(draw.choice(hosts), bench.world.asked),
+                            minor=28,
+                        )
+                        for consumer in consumers
+                    ]
+                ],
+            )
+
+        def delete(_: int) -> Load:
+            paths = [f"/allocations/{consumer}" for consumer in consumers]
+            return run_load(target, [[encode(target, "DELETE", path) for path in paths]])
+
+        return claim, delete
+
+    bare, held = bench.world.hosts[::2], bench.world.hosts[1::2]
+    for hosts in (bare, held):  # every database session has planned the write
+        _write_rounds(target, hosts, LINKS, LINKS * WARM_WRITES, bench.world.asked)(0)
+    loads = interleaved(2 * bench.scale.writes.rounds, *rounds(bare), *rounds(held))
+    for load in loads:
+        _check(load, "a claim")
+    rows = []
+    for name, without, joined in zip(("claim", "deletion"), loads[:2], loads[2:], strict=True):
+        rows += [
+            measure(
+                f"{name} over HTTP that concerns a slot, CPU, by one that does not",
+                bench.label,
+                joined.cpu_ms,
+                "ms",
+                baseline=without.cpu_ms,
+            ),
+            measure(
+                f"{name} over HTTP that concerns a slot, by one that does not",
+                bench.label,
+                joined.cpu_ms / without.cpu_ms,
+                "times",
+                at_most=JOINS_RATIO,
+            ),
+        ]
     return rows
 
 
