@@ -49,7 +49,7 @@ from failover.services.loop import reconcile_zone  # noqa: E402 - likewise
 from hosts.models import Host, Instance  # noqa: E402 - likewise
 from journal.actors import Actor  # noqa: E402 - likewise
 from journal.clock import database_now  # noqa: E402 - likewise
-from journal.collector import spare_what_is_loaded  # noqa: E402 - likewise
+from journal.collector import collect_rarely, spare_what_is_loaded  # noqa: E402 - likewise
 from journal.kept_sums import keep_sums  # noqa: E402 - likewise
 from journal.metrics import metrics_page  # noqa: E402 - likewise
 from placement.services.audit import REBUILD_PROJECT_USAGE  # noqa: E402 - likewise
@@ -107,6 +107,8 @@ _figures: list[dict[str, object]] = []
 def main() -> None:
     """Do the work that the command line names."""
     name, *arguments = sys.argv[1:]
+    if os.environ.get("HEADROOM_PROCESS") != "web":
+        collect_rarely()  # as workers do
     cpu = time.process_time()
     WORK[name](*arguments)
     json.dump(

@@ -11,6 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 from django.conf import settings
 
 from core.jobs import BEAT_SCHEDULE
+from journal.collector import collect_rarely
 from journal.exporter import close_inherited_exporter, start_exporter
 from journal.task_clock import ClockedCelery
 
@@ -30,6 +31,12 @@ def keep_our_logging(**_: object) -> None:
 def tell_metrics_of_worker(**_: object) -> None:
     """Listen for scrapes in the process that owns the pool."""
     start_exporter("worker", port=settings.HEADROOM.metrics.worker_port)
+
+
+@worker_init.connect
+def spare_what_every_process_of_the_pool_has(**_: object) -> None:
+    """Keep the collector from what is loaded, and from looking at rows again and again."""
+    collect_rarely()
 
 
 @worker_init.connect

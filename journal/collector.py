@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+#: Objects until the young are looked at, then how often until the next generation is.
+RARELY: Final = (10_000, 20, 100)
 
 
 @contextmanager
@@ -37,9 +41,21 @@ def spare_what_is_loaded() -> None:
 def collect_rarely() -> None:
     """Have the collector bear with a process that holds many things for some seconds.
 
-    Polls that are held outlive the young generations, so that by the usual bounds all of them were
-    looked at every few seconds, for some tenths of a second in which none is answered. A full
-    collection comes with 20 million new objects instead.
+    Polls that are held, and the rows of a zone that is planned, outlive the young generations, so
+    that by the usual bounds all of them were looked at every few seconds: tenths of a second in
+    which no poll is answered, a quarter of the CPU of an import. A full collection comes with 20
+    million new objects instead.
     """
     spare_what_is_loaded()
-    gc.set_threshold(10_000, 20, 100)
+    gc.set_threshold(*RARELY)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect as rarely until the end of the block, in a process that lives on for other work."""
+    usual = gc.get_threshold()
+    gc.set_threshold(*RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)

@@ -21,6 +21,7 @@ from hosts.region.staging import StagingTable
 from hosts.region.writing import write_part
 from journal.actors import Actor
 from journal.clock import database_now
+from journal.collector import rare_collections
 from journal.errors import Busy
 from journal.leases import held_lease
 from journal.services import Change, record_changes
@@ -89,9 +90,10 @@ def take_in(
         writing: Held while there is writing, where the caller does not hold it anyway.
     """
     try:
-        _stage(run, source, sections)
-        with writing or nullcontext():
-            _write_all(run)
+        with rare_collections():
+            _stage(run, source, sections)
+            with writing or nullcontext():
+                _write_all(run)
     finally:
         for close in run.closers:
             close()

@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from journal.collector import collect_rarely, paused_collector, spare_what_is_loaded
+from journal.collector import (
+    RARELY,
+    collect_rarely,
+    paused_collector,
+    rare_collections,
+    spare_what_is_loaded,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +90,10 @@ def test_what_is_held_for_long_is_not_looked_at_again_and_again() -> None:
         gc.callbacks.remove(count)
 
     assert (len(held), full) == (1_000_000, [])
+
+
+def test_after_work_that_holds_many_things_the_collector_is_as_before() -> None:
+    usual = gc.get_threshold()
+    with rare_collections():
+        assert gc.get_threshold() == RARELY
+    assert gc.get_threshold() == usual
