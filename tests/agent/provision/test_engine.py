@@ -16,13 +16,10 @@ from headroom_host_agent.provision.data import Field, number
 from headroom_host_agent.provision.provisioners import HostContext, ProvisionError
 from headroom_host_agent.provision.sources import Emit, Job
 from headroom_host_agent.provision.stored import State, UnknownReservationError
-from headroom_host_agent.provision.units import Units
 from headroom_host_agent.provision.wire import EPOCH, Reservation
 
 from config.launcher.places import this_checkout
 from tests.agent.provision.workshop import GIB, NOW, Once, Workshop, reservation
-from tests.agent.resources.hosts import Told, manager, vm
-from tests.agent.resources.test_gpu import mdev_host
 
 PATIENCE_SECONDS = 30
 
@@ -108,23 +105,6 @@ def test_what_cannot_be_is_answered(tmp_path: Path, facts: Mapping[str, object],
     assert shop.says() == [("1-1:1:result", "error", said)]
     assert shop.store.row("1-1").state == State.FAILED
     assert shop.made() == []
-
-
-def test_workloads_share_the_memory_that_the_host_does_not_need(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)  # 64 GiB
-    shop.run(
-        reservation("1-1", resources={"memory": 60 * GIB}),
-        reservation("2-1", resources={"memory": 2 * GIB + 1}),
-        reservation("3-1", resources={"memory": 2 * GIB}),
-    )
-
-    assert [(key, state) for key, state, _ in shop.says()] == [
-        ("1-1:1:result", "ok"),
-        ("2-1:1:result", "error"),
-        ("3-1:1:result", "ok"),
-    ]
-    assert shop.engine.usage().units == Units(mru=62 * GIB)
-    assert shop.engine.usage().workloads == {"file": 2}
 
 
 def test_what_is_half_made_is_removed_before_the_error_is_told(tmp_path: Path) -> None:
@@ -362,55 +342,6 @@ def test_counters_come_until_stopped(tmp_path: Path) -> None:
     assert list(counters) == []
 
 
-def test_a_newer_change_waits_for_its_own_job(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
-    shop.store.take_page([reservation("1-1", seq=2, to_delete=True)], cursor=2)
-
-    shop.engine.provision(reservation("1-1", seq=1))
-    assert shop.files.calls == []
-    assert shop.says() == []
-
-    shop.run()
-    assert shop.says() == [("1-1:1:deleted", "deleted", "")]
-
-
-def test_a_change_while_a_job_runs_is_not_lost(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
-    going = reservation("1-1", seq=2, to_delete=True)
-    shop.files.before = lambda _, __: shop.store.take_page([going], cursor=2)
-
-    shop.run(reservation("1-1", seq=1))
-    assert shop.store.unfinished()[0].to_delete
-
-    shop.files.before = lambda _, __: None
-    shop.run()
-    assert shop.made() == []
-    assert shop.says() == [("1-1:1:result", "ok", ""), ("1-1:1:deleted", "deleted", "")]
-
-
-def test_accounting_admits_what_the_host_has(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)  # 16 CPUs
-
-    shop.run(
-        reservation("1-1", "accounting", resources={"cpu": 12}),
-        reservation("2-1", "accounting", resources={"cpu": 5}),
-        reservation("3-1", "accounting", resources={"cpu": 4}),
-        reservation("4-1", "accounting", resources={"cpu": 17}),
-        reservation("5-1", "accounting", resources={"flux": 1}),
-        reservation("6-1", "accounting", resources={"gpu": 1}),
-    )
-
-    said = [(state, error.partition(":")[0]) for _, state, error in shop.says()]
-    assert said == [
-        ("ok", ""),
-        ("error", "insufficient_capacity"),
-        ("ok", ""),
-        ("error", "insufficient_capacity"),
-        ("error", "unknown_resource"),
-        ("error", "insufficient_capacity"),
-    ]
-
-
 def test_after_a_boot_what_does_not_last_is_made_again(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     assert not shop.store.boot("one", persistent=["accounting"])
@@ -431,7 +362,7 @@ import os, shutil, sys, tempfile
 from pathlib import Path
 from tests.agent.provision.workshop import Workshop, reservation
 
-modules = ("engine.py", "store.py", "workshop.py")
+modules = ("engine.py", "store.py", "store_rows.py", "workshop.py")
 
 def kill_after(lines):
     left = [lines]
@@ -531,154 +462,6 @@ def test_a_lost_store_makes_nothing_twice_under_whatever_name(tmp_path: Path) ->
     last.run()
     assert last.made() == []
     assert last.says() == [("2-1:1:deleted", "deleted", "")]
-
-
-def test_what_is_made_is_not_held_against_the_vms_that_fill_it(tmp_path: Path) -> None:
-    full = Told([vm(memory_bytes=60 * GIB)])
-    facts = {"resources": {"memory": 60 * GIB}}
-    shop = Workshop(tmp_path, manager=manager(tmp_path, full))
-    shop.store.take_page([reservation("1-1", "accounting", **facts)], cursor=1, made={"1-1"})
-    shop.store.take_page([reservation("2-1", "accounting", resources={"memory": GIB})], cursor=2)
-
-    shop.run()
-
-    assert [(key, state) for key, state, _ in shop.says()] == [
-        ("1-1:1:result", "ok"),
-        ("2-1:1:result", "ok"),
-    ]
-    shop.run(reservation("3-1", "accounting", seq=3, resources={"disk": 1, "memory": 5 * GIB}))
-    ((_, state, _),) = shop.says()
-    assert state == "error"
-
-
-def test_what_vms_had_filled_when_it_was_asked_for_counts_once(tmp_path: Path) -> None:
-    """Of 16 CPUs VMs have 10, in slots; each slot says what of it that is."""
-    shop = Workshop(tmp_path, manager=manager(tmp_path, Told([vm(vcpus=10)])))
-    filled = b'{"filled":{"cpu":8},"slot":"a"}'
-    shop.run(
-        reservation("1-1", "accounting", data=filled, resources={"cpu": 8}),
-        reservation("2-1", "accounting", data=b'{"slot":"b"}', resources={"cpu": 7}),
-        reservation("3-1", "accounting", data=b'{"filled":{"cpu":2}}', resources={"cpu": 8}),
-        reservation("4-1", "accounting", data=b'{"filled":{"cpu":9}}', resources={"cpu": 9}),
-    )
-    first, second, third, fourth = shop.says()
-    assert (first[1], third[1]) == ("ok", "ok")
-    assert "requested 7" in second[2]
-    assert fourth[2] == "insufficient_capacity: cpu: requested 9, reserved 16, limit 16"
-
-
-@pytest.mark.parametrize("filled", [b"7", b'{"cpu":"8"}', b'{"cpu":-8}', b"null", b"[]"])
-def test_what_is_said_wrongly_of_being_filled_counts_for_nothing(
-    tmp_path: Path, filled: bytes
-) -> None:
-    shop = Workshop(tmp_path, manager=manager(tmp_path, Told([vm(vcpus=10)])))
-    told = b'{"filled":' + filled + b"}"
-    shop.run(reservation("1-1", "accounting", data=told, resources={"cpu": 7}))
-    ((_, state, _),) = shop.says()
-    assert state == "error"
-
-
-def gpus(root: Path) -> int:
-    status = manager(root).get_gpu_status()
-    assert status is not None
-    return status.total_slots
-
-
-def test_gpus_of_reservations_are_counted_beside_each_other(tmp_path: Path) -> None:
-    mdev_host(tmp_path, functions=4, used=1)
-    shop = Workshop(tmp_path)
-    total = gpus(tmp_path)
-    shop.run(
-        reservation("1-1", "accounting", resources={"gpu": total - 1}),
-        reservation("2-1", "accounting", resources={"gpu": 2}),
-        reservation("3-1", "accounting", resources={"gpu": 1}),
-    )
-    assert shop.says() == [
-        ("1-1:1:result", "ok", ""),
-        ("2-1:1:result", "error",
-         f"insufficient_capacity: gpu: requested 2, reserved {total - 1}, limit {total}"),
-        ("3-1:1:result", "ok", ""),
-    ]  # fmt: skip
-
-
-def changed(one: Reservation, attempt: int, data: bytes, **facts: object) -> Reservation:
-    return replace(one, data=data, attempt=attempt, version=attempt, seq=attempt, **facts)  # type: ignore[arg-type]
-
-
-def test_another_size_is_made_where_the_first_is(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, manager=manager(tmp_path, Told([vm(vcpus=16)])))
-    one = reservation("1-1", "accounting", seq=1, resources={"cpu": 8})
-    one = replace(one, data=b'{"filled":{"cpu":8}}')
-    shop.store.take_page([one], cursor=1)
-    shop.run()
-    shop.store.take_page([changed(one, 2, b"{}", resources={"cpu": 16})], cursor=2)
-    shop.run()
-    assert shop.says() == [("1-1:1:result", "ok", ""), ("1-1:2:result", "ok", "")]
-    shop.store.take_page([changed(one, 3, b"{}", resources={"cpu": 17})], cursor=3)
-    shop.run()
-    assert shop.says() == [
-        ("1-1:3:result", "error",
-         "insufficient_capacity: cpu: requested 17, reserved 0, limit 16"),
-    ]  # fmt: skip
-    # What was before is there still, and stands against others.
-    shop.run(reservation("2-1", "accounting", seq=9, data=b'{"filled":{"cpu":1}}',
-                         resources={"cpu": 1}))  # fmt: skip
-    ((_, _, said),) = shop.says()
-    assert said == "insufficient_capacity: cpu: requested 1, reserved 16, limit 16"
-
-
-def test_what_a_change_cannot_make_stays_as_it_was(tmp_path: Path) -> None:
-    def refuse(_: HostContext, wanted: Reservation) -> None:
-        if wanted.data == b'{"n":2}':
-            raise ProvisionError("too_big", "no room")
-
-    shop = Workshop(tmp_path, files={"before": refuse})
-    one = reservation("1-1", seq=1, data=b'{"n":1}')
-    shop.store.take_page([one], cursor=1)
-    shop.run()
-    shop.store.take_page([changed(one, 2, b'{"n":2}')], cursor=2)
-    shop.run()
-
-    assert shop.says() == [
-        ("1-1:1:result", "ok", ""),
-        ("1-1:2:result", "error", "too_big: no room"),
-    ]
-    assert (shop.files.folder / "1-1").read_bytes() == b'{"n":1}'
-    assert "remove 1-1" not in shop.files.calls
-    assert shop.store.row("1-1").state == State.FAILED
-
-    shop.store.take_page([changed(one, 3, b'{"n":3}')], cursor=3)
-    shop.run()
-    assert (shop.files.folder / "1-1").read_bytes() == b'{"n":3}'
-    assert shop.says() == [("1-1:3:result", "ok", "")]
-    shop.store.take_page([changed(one, 3, b'{"n":3}', to_delete=True)], cursor=4)
-    shop.run(changed(one, 3, b'{"n":3}', to_delete=True))
-    assert shop.made() == []
-    assert shop.says()[-1] == ("1-1:3:deleted", "deleted", "")
-
-
-def test_what_cannot_be_restored_either_is_said(tmp_path: Path) -> None:
-    broken: list[bool] = []
-
-    def refuse(_: HostContext, __: Reservation) -> None:
-        if broken:
-            raise ProvisionError("refused", "read only")
-
-    shop = Workshop(tmp_path, files={"before": refuse})
-    one = reservation("1-1", seq=1, data=b'{"n":1}')
-    shop.store.take_page([one], cursor=1)
-    shop.run()
-    shop.says()
-    broken.append(True)
-    shop.store.take_page([changed(one, 2, b'{"n":2}')], cursor=2)
-    shop.run()
-    assert shop.says() == [
-        ("1-1:2:result", "error",
-         "refused: read only; what was before is not as it was: read only"),
-    ]  # fmt: skip
-    broken.clear()
-    shop.run(changed(one, 2, b"", to_delete=True))
-    assert shop.made() == []
 
 
 @pytest.mark.parametrize(

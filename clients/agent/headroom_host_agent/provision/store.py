@@ -7,7 +7,6 @@ are a page and the cursor behind it, so that a kill leaves both or none.
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator
@@ -16,9 +15,22 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from headroom_host_agent.provision.documents import digest_of
 from headroom_host_agent.provision.ids import network_id
 from headroom_host_agent.provision.store_file import move_aside, open_file
+from headroom_host_agent.provision.store_rows import (
+    BEGUN,
+    SELECT,
+    drop_former,
+    find_row,
+    get_meta,
+    inherit_rows,
+    keep_former,
+    put_meta,
+    put_row,
+    replace_row,
+    resyncs_of,
+    take_row,
+)
 from headroom_host_agent.provision.stored import (
     FORGOTTEN,
     MADE,
@@ -29,17 +41,12 @@ from headroom_host_agent.provision.stored import (
     Statser,
     StoreError,
     UnknownReservationError,
-    former_text,
     row_of,
 )
 from headroom_host_agent.provision.wire import (
     Reservation,
-    Result,
     ResultState,
-    reservation_to_json,
 )
-
-log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -89,9 +96,9 @@ class SqliteStore:
         """
         is_ok = reservation.result.state == ResultState.OK
         with self._write() as sql:
-            if self._row(sql, reservation.id) is not None:
+            if find_row(sql, reservation.id) is not None:
                 raise StoreError(f"{reservation.id} is stored already")
-            self._put(sql, reservation, State.DEPLOYED if is_ok else State.FAILED, begun=True)
+            put_row(sql, reservation, State.DEPLOYED if is_ok else State.FAILED, begun=True)
 
     def get(self, identity: str) -> Reservation:
         """Return a reservation.
@@ -108,7 +115,7 @@ class SqliteStore:
             UnknownReservationError: As ``get``.
         """
         with self._read() as sql:
-            row = self._row(sql, identity)
+            row = find_row(sql, identity)
         if row is None:
             raise UnknownReservationError(identity)
         return row
@@ -116,7 +123,7 @@ class SqliteStore:
     def find(self, identity: str) -> Row | None:
         """Return a reservation with its state, None when there is none of this id."""
         with self._read() as sql:
-            return self._row(sql, identity)
+            return find_row(sql, identity)
 
     def exists(self, identity: str) -> bool:
         """Return whether there is one of this id."""
@@ -133,7 +140,7 @@ class SqliteStore:
     def rows(self) -> tuple[Row, ...]:
         """Return all with their states, by id."""
         with self._read() as sql:
-            return tuple(row_of(found) for found in sql.execute(f"{_SELECT} ORDER BY id"))
+            return tuple(row_of(found) for found in sql.execute(f"{SELECT} ORDER BY id"))
 
     def get_expired(self, now: datetime | None) -> tuple[Reservation, ...]:
         """Return what has ended, and what is still to be removed; by id.
@@ -204,20 +211,20 @@ class SqliteStore:
             Whether it was kept: no resync began since.
         """
         with self._write() as sql:
-            if resyncs is not None and resyncs != _resyncs(sql):
+            if resyncs is not None and resyncs != resyncs_of(sql):
                 return False
             for reservation in reservations:
-                self._take(sql, reservation, is_made=reservation.id in made)
-            _set_meta(sql, "cursor", str(cursor))
-            if _meta(sql, "resyncing") is None:
-                self._inherit(sql)
+                take_row(sql, reservation, is_made=reservation.id in made)
+            put_meta(sql, "cursor", str(cursor))
+            if get_meta(sql, "resyncing") is None:
+                inherit_rows(sql)
             return True
 
     @property
     def resyncs(self) -> int:
         """How many resyncs have begun."""
         with self._read() as sql:
-            return _resyncs(sql)
+            return resyncs_of(sql)
 
     @property
     def is_resyncing(self) -> bool:
@@ -238,9 +245,9 @@ class SqliteStore:
             sql.execute("DELETE FROM reservation WHERE NOT begun")
             if ends_history:
                 sql.execute("UPDATE reservation SET seq = ?", (FORGOTTEN,))
-            _set_meta(sql, "cursor", "0")
-            _set_meta(sql, "resyncs", str(_resyncs(sql) + 1))
-            _set_meta(sql, "resyncing", "1")
+            put_meta(sql, "cursor", "0")
+            put_meta(sql, "resyncs", str(resyncs_of(sql) + 1))
+            put_meta(sql, "resyncing", "1")
 
     def end_resync(self, *, resyncs: int, forgotten: Iterable[str] = ()) -> bool:
         """Keep that all was compared; return whether no other resync began since.
@@ -249,14 +256,14 @@ class SqliteStore:
             forgotten: Ids of which the server knows nothing.
         """
         with self._write() as sql:
-            if resyncs != _resyncs(sql):
+            if resyncs != resyncs_of(sql):
                 return False
             sql.execute("DELETE FROM meta WHERE name = 'resyncing'")
             sql.executemany(
                 "UPDATE reservation SET seq = ? WHERE id = ?",
                 [(FORGOTTEN, identity) for identity in forgotten],
             )
-            self._inherit(sql)
+            inherit_rows(sql)
             return True
 
     def follow_timeline(self, timeline: str) -> bool:
@@ -265,8 +272,8 @@ class SqliteStore:
         Then the server's database was restored, and a resync begins.
         """
         with self._write() as sql:
-            known = _meta(sql, "timeline")
-            _set_meta(sql, "timeline", timeline)
+            known = get_meta(sql, "timeline")
+            put_meta(sql, "timeline", timeline)
             is_other = known is not None and known != timeline
             if is_other:
                 self.begin_resync(ends_history=True)
@@ -279,11 +286,11 @@ class SqliteStore:
             Whether it may be: a newer change of it is not stored.
         """
         with self._write() as sql:
-            row = self._row(sql, reservation.id)
+            row = find_row(sql, reservation.id)
             if row is not None and row.reservation.seq > reservation.seq:
                 return False
             begun = MADE if row is not None and row.made else True
-            self._put(sql, reservation, State.PROVISIONING, runs_as=runs_as, begun=begun)
+            put_row(sql, reservation, State.PROVISIONING, runs_as=runs_as, begun=begun)
             return True
 
     def begin_removal(self, identity: str) -> None:
@@ -311,21 +318,21 @@ class SqliteStore:
         is_ok = reservation.result.state == ResultState.OK
         state = State.DEPLOYED if is_ok else State.FAILED
         with self._write() as sql:
-            row = self._row(sql, reservation.id)
+            row = find_row(sql, reservation.id)
             self._post(sql, messages)
             if not keeps_former:
-                _drop_former(sql, reservation.id)
+                drop_former(sql, reservation.id)
             if row is not None and row.reservation.seq > reservation.seq:
                 if row.state == State.QUEUED:
                     if is_ok:
-                        _set_former(sql, reservation)
+                        keep_former(sql, reservation)
                     begun = MADE if is_ok or keeps_former else True
-                    sql.execute(_BEGUN, (begun, reservation.id))
+                    sql.execute(BEGUN, (begun, reservation.id))
                     return
                 reservation = replace(row.reservation, result=reservation.result)
             runs_as = row.runs_as if row is not None else ""
             begun = MADE if keeps_former else True
-            self._put(sql, reservation, state, runs_as=runs_as, begun=begun)
+            put_row(sql, reservation, state, runs_as=runs_as, begun=begun)
 
     def migrate(self, old: str, reservation: Reservation, messages: Iterable[Message]) -> None:
         """Put a reservation in the place of another, whose artefacts it takes over.
@@ -334,10 +341,10 @@ class SqliteStore:
             UnknownReservationError: There is no old one.
         """
         with self._write() as sql:
-            row = self._row(sql, old)
+            row = find_row(sql, old)
             if row is None:
                 raise UnknownReservationError(old)
-            self._replace(sql, row, reservation)
+            replace_row(sql, row, reservation)
             self._post(sql, messages)
 
     def forget(self, identity: str, messages: Iterable[Message]) -> None:
@@ -345,7 +352,7 @@ class SqliteStore:
         with self._write() as sql:
             sql.execute("DELETE FROM reservation WHERE id = ?", (identity,))
             sql.execute("DELETE FROM artifact WHERE reservation = ?", (identity,))
-            _drop_former(sql, identity)
+            drop_former(sql, identity)
             self._post(sql, messages)
 
     def boot(self, boot_id: str, *, persistent: Collection[str]) -> bool:
@@ -354,11 +361,11 @@ class SqliteStore:
         Then what does not outlive a boot is to be made again: it counts as begun.
         """
         with self._write() as sql:
-            known = _meta(sql, "boot_id")
-            _set_meta(sql, "boot_id", boot_id)
+            known = get_meta(sql, "boot_id")
+            put_meta(sql, "boot_id", boot_id)
             if known in (None, boot_id):
                 return False
-            for found in sql.execute(_SELECT).fetchall():
+            for found in sql.execute(SELECT).fetchall():
                 row = row_of(found)
                 if row.reservation.type in persistent:
                     continue
@@ -367,7 +374,7 @@ class SqliteStore:
                     "UPDATE reservation SET state = ?, begun = min(begun, 1) WHERE id = ?",
                     (state.value, row.reservation.id),
                 )
-                _drop_former(sql, row.reservation.id)
+                drop_former(sql, row.reservation.id)
             return True
 
     def intend(self, artifact: Artifact) -> None:
@@ -443,12 +450,12 @@ class SqliteStore:
     def meta(self, name: str) -> str | None:
         """Return a value that is kept by name, None when none is."""
         with self._read() as sql:
-            return _meta(sql, name)
+            return get_meta(sql, name)
 
     def set_meta(self, name: str, value: str) -> None:
         """Keep a value by name."""
         with self._write() as sql:
-            _set_meta(sql, name, value)
+            put_meta(sql, name, value)
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -469,89 +476,6 @@ class SqliteStore:
                 raise
             self._connection.execute("COMMIT")
 
-    def _take(self, sql: sqlite3.Connection, reservation: Reservation, *, is_made: bool) -> None:
-        row = self._row(sql, reservation.id)
-        if row is None:
-            # What is to be removed may be of a store before this one, as what was made is.
-            begun = MADE if is_made and not reservation.to_delete else reservation.to_delete
-            self._put(sql, reservation, State.QUEUED, begun=begun)
-            return
-        known = row.reservation
-        numbers = (reservation.attempt, reservation.seq)
-        if not row.is_forgotten and numbers < (known.attempt, known.seq):
-            return
-        is_alike = row.digest == digest_of(reservation)
-        is_same = is_alike and (row.is_forgotten or reservation.attempt == known.attempt)
-        state = row.state if is_same or reservation.to_delete else State.QUEUED
-        is_there = row.made or (state == State.QUEUED and row.state == State.DEPLOYED)
-        if is_there and not is_alike and row.former is None and state == State.QUEUED:
-            _set_former(sql, known)
-        self._put(
-            sql,
-            replace(reservation, result=known.result if state == row.state else Result()),
-            state,
-            runs_as=row.runs_as,
-            begun=MADE if is_there else row.begun,
-        )
-
-    def _inherit(self, sql: sqlite3.Connection) -> None:
-        """Give what the server forgot to those that ask for the same and were not begun."""
-        forgotten = [
-            row_of(found)
-            for found in sql.execute(
-                f"{_SELECT} WHERE seq = ? AND state = ? ORDER BY id",
-                (FORGOTTEN, State.DEPLOYED.value),
-            ).fetchall()
-        ]
-        waiting = sql.execute(
-            f"{_SELECT} WHERE state = ? AND NOT begun ORDER BY seq", (State.QUEUED.value,)
-        ).fetchall()
-        for heir in (row_of(found).reservation for found in (waiting if forgotten else ())):
-            same = [row for row in forgotten if row.may_serve(heir)]
-            if same and not heir.reference:
-                left = min(same, key=lambda row: row.slot != heir.id.partition("-")[0])
-                forgotten.remove(left)
-                former = left.reservation
-                log.warning("%s takes over what %s made, which is forgotten", heir.id, former.id)
-                self._replace(sql, left, replace(heir, result=replace(former.result, id=heir.id)))
-
-    def _replace(self, sql: sqlite3.Connection, row: Row, reservation: Reservation) -> None:
-        """Put a reservation in the place of another, with its state and artefacts."""
-        former = row.reservation.id
-        sql.execute("DELETE FROM reservation WHERE id = ?", (former,))
-        _drop_former(sql, former)
-        self._put(sql, reservation, row.state, runs_as=row.runs_as, begun=row.begun)
-        sql.execute(
-            "UPDATE artifact SET reservation = ? WHERE reservation = ?", (reservation.id, former)
-        )
-
-    @staticmethod
-    def _put(
-        sql: sqlite3.Connection,
-        reservation: Reservation,
-        state: State,
-        *,
-        begun: int,
-        runs_as: str = "",
-    ) -> None:
-        sql.execute(
-            "INSERT OR REPLACE INTO reservation"
-            " (id, seq, attempt, epoch, digest, resources, body, state, runs_as, begun)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                reservation.id,
-                reservation.seq,
-                reservation.attempt,
-                reservation.fence_epoch,
-                digest_of(reservation),
-                json.dumps(dict(reservation.resources), sort_keys=True),
-                reservation_to_json(reservation),
-                state.value,
-                runs_as or reservation.reference or reservation.id,
-                begun,
-            ),
-        )
-
     def _post(self, sql: sqlite3.Connection, messages: Iterable[Message]) -> None:
         sql.executemany(
             "INSERT OR IGNORE INTO outbox (key, body) VALUES (?, ?)",
@@ -559,20 +483,7 @@ class SqliteStore:
         )
         self.posted.set()
 
-    @staticmethod
-    def _row(sql: sqlite3.Connection, identity: str) -> Row | None:
-        found = sql.execute(f"{_SELECT} WHERE id = ?", (identity,)).fetchone()
-        return None if found is None else row_of(found)
 
-
-_FORMER = "former "  # in the table of names, with the id: what is on the host until a change is
-_SELECT = (
-    "SELECT seq, attempt, epoch, digest, resources, body, state, runs_as, begun,"
-    " (SELECT value FROM meta WHERE name = 'former ' || reservation.id) FROM reservation"
-)
-
-
-_BEGUN = "UPDATE reservation SET begun = max(begun, ?) WHERE id = ?"
 _NEXT = """
 SELECT number, key, body, tries FROM outbox AS this WHERE NOT EXISTS (
     SELECT 1 FROM outbox AS other WHERE other.number < this.number
@@ -583,28 +494,6 @@ ORDER BY tries, number LIMIT 1
 
 def _is_going(row: Row) -> bool:
     return row.reservation.to_delete or row.state == State.DELETING
-
-
-def _meta(sql: sqlite3.Connection, name: str) -> str | None:
-    found = sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    return None if found is None else found[0]
-
-
-def _set_meta(sql: sqlite3.Connection, name: str, value: str) -> None:
-    sql.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-
-
-def _set_former(sql: sqlite3.Connection, reservation: Reservation) -> None:
-    """Keep what is on the host of a reservation while something else is asked for."""
-    _set_meta(sql, _FORMER + reservation.id, former_text(reservation))
-
-
-def _drop_former(sql: sqlite3.Connection, identity: str) -> None:
-    sql.execute("DELETE FROM meta WHERE name = ?", (_FORMER + identity,))
-
-
-def _resyncs(sql: sqlite3.Connection) -> int:
-    return int(_meta(sql, "resyncs") or 0)
 
 
 def _data_of(reservation: Reservation) -> dict[str, object]:
