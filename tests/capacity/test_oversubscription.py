@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +10,7 @@ from django.conf import settings as django_settings
 from capacity.guard import oversubscription, slot_eviction
 from capacity.guard.oversubscription import (
     GuardPolicy,
-    GuardReport,
     HostOutcome,
-    check_oversubscription,
 )
 from capacity.metrics import EVICTED
 from capacity.metrics.gauges import OVERSUBSCRIPTION
@@ -27,46 +25,14 @@ from capacity.nova.in_flight import InFlightAsk
 from capacity.nova.placement import place_vm
 from commitments.models import Commitment
 from commitments.services.repair import repair_due_commitments
-from hosts.agents.resource_models import HostResource
-from hosts.models import Flavor, Host, HostState
-from journal.actors import Actor
+from hosts.models import Host, HostState
 from journal.models import AuditEntry, Outbox
 from scheduling.resources import GIB, ResourceVector
 from tests import factories
+from tests.capacity.guarding import ACTOR, GRACE, NOW, guard, on_host, room_of, seen, shrink
 from tests.ledger import assert_rooms_add_up
 
 pytestmark = pytest.mark.django_db
-
-NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
-GRACE = timedelta(minutes=2)
-POLICY = GuardPolicy(grace_period=GRACE, min_check_interval=timedelta(seconds=30))
-ACTOR = Actor(name="test")
-
-
-def guard(now: datetime = NOW, policy: GuardPolicy = POLICY) -> GuardReport:
-    return check_oversubscription(actor=ACTOR, request_id="req-guard", now=now, policy=policy)
-
-
-def room_of(host: Host) -> HostCapacity:
-    return HostCapacity.objects.get(host=host)
-
-
-def seen(host: Host, since: datetime) -> None:
-    HostCapacity.objects.filter(host=host).update(oversubscribed_since=since)
-
-
-def shrink(host: Host, memory_gib: int, vcpus: int | None = None) -> None:
-    host.effective_memory_bytes = memory_gib * GIB
-    host.effective_vcpus = host.effective_vcpus if vcpus is None else vcpus
-    host.save()
-    factories.recount_room(host)
-
-
-def on_host(host: Host) -> list[int]:
-    return [
-        row.memory_bytes // GIB
-        for row in Reservation.objects.filter(target_host=host).order_by("memory_bytes", "pk")
-    ]
 
 
 @pytest.fixture
@@ -407,117 +373,6 @@ class TestEviction:
         assert room_of(new).committed_memory_bytes in {0, 12 * GIB}
         assert room_of(old).committed_memory_bytes == 0
         assert_rooms_add_up()
-
-
-class TestOtherResources:
-    """GPUs, network and disk I/O, as agents report them (spec hosts, C.6)."""
-
-    @pytest.fixture
-    def host(self) -> Host:
-        """A host with three slots of one GPU and 1000 bytes per second each, and one without."""
-        factories.make_group(flavors=[("small", 4096, 1), ("gpu", 8192, 2)])
-        needs = {"resources:VGPU": "1", "quota:vif_outbound_average": "1"}
-        needs["quota:disk_total_bytes_sec"] = "10"
-        Flavor.objects.filter(name="gpu").update(extra_specs=needs)
-        host = factories.make_host("h1", memory_gib=512, vcpus=64)
-        self.report(host, network=3000, disk_io=30, gpu=3)
-        commitment = factories.make_commitment(amount_gib=64)
-        factories.make_slot(commitment, host, memory_gib=4)
-        for _ in range(3):
-            factories.make_slot(commitment, host, memory_gib=8, vcpus=2, flavor_name="gpu")
-        factories.recount_room(host)
-        return host
-
-    def report(self, host: Host, **amounts: int) -> None:
-        for resource, amount in amounts.items():
-            HostResource.objects.update_or_create(
-                host=host,
-                resource=resource,
-                defaults={"capacity": amount, "effective_capacity": amount, "source": "detected"},
-            )
-
-    def reserved(self, host: Host) -> dict[str, int]:
-        rows = HostResource.objects.filter(host=host)
-        return {row.resource: row.reserved for row in rows}
-
-    @pytest.mark.parametrize(
-        ("less", "left", "excess"),
-        [
-            ({"gpu": 2}, [4, 8, 8], "1 GPU:"),
-            ({"gpu": 0}, [4], "3 GPUs:"),
-            ({"network": 1999}, [4, 8], "1,001 B/s of network"),
-            ({"disk_io": 29}, [4, 8, 8], "1 B/s of disk I/O"),
-            ({"gpu": 2, "network": 0}, [4], "3,000 B/s of network and 1 GPU:"),
-        ],
-    )
-    def test_slots_leave_until_nothing_is_lacking(
-        self, host: Host, less: dict[str, int], left: list[int], excess: str
-    ) -> None:
-        assert guard().outcomes == {}
-        self.report(host, **less)
-
-        assert guard().outcomes == {HostOutcome.GRACE: 1}
-        assert on_host(host) == [4, 8, 8, 8]
-        report = guard(NOW + timedelta(minutes=3))
-
-        assert report.outcomes == {HostOutcome.CLEARED: 1}
-        assert on_host(host) == left
-        assert self.reserved(host)["gpu"] == len(left) - 1
-        entry = AuditEntry.objects.filter(action="slot_evicted").latest("pk")
-        assert f"over-subscribed by {excess}" in entry.reason
-        assert room_of(host).oversubscribed_since is None
-        assert_rooms_add_up()
-
-    def test_a_slot_moves_to_a_host_that_has_the_gpu(self, host: Host) -> None:
-        for name, gpus in (("without", 0), ("with", 1)):
-            other = factories.make_host(name, memory_gib=64, vcpus=16)
-            self.report(other, network=3000, disk_io=30, gpu=gpus)
-        self.report(host, gpu=2)
-        seen(host, NOW - timedelta(minutes=3))
-
-        assert guard().moved == 1
-
-        assert self.reserved(Host.objects.get(name="with")) == {
-            "network": 1000, "disk_io": 10, "gpu": 1,
-        }  # fmt: skip
-        assert on_host(Host.objects.get(name="with")) == [8]
-        assert_rooms_add_up()
-
-    @pytest.mark.parametrize("fact", [{"source": "unknown"}, {"is_stale": True}])
-    def test_what_nobody_knows_is_not_lacking(self, host: Host, fact: dict[str, Any]) -> None:
-        self.report(host, gpu=1)
-        assert guard().outcomes == {HostOutcome.GRACE: 1}
-        HostResource.objects.filter(host=host, resource="gpu").update(**fact)
-
-        assert guard(NOW + timedelta(minutes=5)).outcomes == {HostOutcome.RESOLVED: 1}
-        assert on_host(host) == [4, 8, 8, 8]
-        assert room_of(host).oversubscribed_since is None
-
-    def test_what_vms_take_alone_needs_a_person(self, host: Host) -> None:
-        Reservation.objects.all().delete()
-        factories.recount_room(host)
-        HostResource.objects.filter(host=host, resource="gpu").update(allocated=4)
-        seen(host, NOW - timedelta(minutes=3))
-
-        assert guard().outcomes == {HostOutcome.STUCK: 1}
-
-    def test_both_kinds_are_cleared_in_one_go(self, host: Host) -> None:
-        self.report(host, gpu=2)
-        shrink(host, 16)
-        seen(host, NOW - timedelta(minutes=3))
-
-        assert guard().outcomes == {HostOutcome.CLEARED: 1}
-        assert on_host(host) == [8, 8]  # of 28 GiB, one with a GPU and the one without
-        assert_rooms_add_up()
-
-    def test_the_gauge_tells_what_is_lacking(self, host: Host) -> None:
-        self.report(host, gpu=1, network=2500)
-        guard()
-
-        (family,) = OVERSUBSCRIPTION.collect()
-        assert {(one.labels["resource"], one.value) for one in family.samples} == {
-            ("gpu", 2.0), ("network", 500.0),
-        }  # fmt: skip
 
 
 class TestInterference:
