@@ -36,13 +36,6 @@ class _Soon:
                 self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
                 self._thread.start()
 
-    def join(self) -> None:
-        """Wait until nothing is done any more; a moment, or as long as a request takes."""
-        with self._lock:
-            thread = self._thread
-        if thread is not None:
-            thread.join()
-
     def _run(self) -> None:
         try:
             while self._goes_on():
@@ -70,8 +63,3 @@ os.register_at_fork(after_in_child=_soon.forget)
 def mirror_soon() -> None:
     """Have what waits mirrored; returns at once."""
     _soon.ask()
-
-
-def wait_for_mirror() -> None:
-    """Wait until this process mirrors nothing just now."""
-    _soon.join()

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from io import StringIO
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
-from pydantic import SecretStr
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
@@ -24,78 +19,17 @@ from placement.domain.transfer import Contents
 from placement.models import CopyDue, Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
+from tests.e2e.cutover.driving import LONG_AGO, RATE, execute, step
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
-from tests.e2e.processes import OPEN, WebServer, database_url
-from tests.e2e.upstream_placement import UpstreamPlacement, running_upstream
-from tests.e2e.write_load import (
-    WriteLoad,
-    cell_of,
-    claim,
-    expected_consumers,
-    make_cloud,
-    root_of,
-)
+from tests.e2e.processes import WebServer, database_url
+from tests.e2e.upstream_placement import UpstreamPlacement
+from tests.e2e.write_load import WriteLoad, cell_of, claim, expected_consumers, make_cloud, root_of
 from tests.killing import die_at_each_distinct_statement
 from tests.placement.client import PlacementClient
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 HOSTS, CONSUMERS = 30, 600
-TIMEOUT_SECONDS = 20.0  # a busy machine takes its time
-RATE = 5.0  # of each of four
-
-
-@pytest.fixture(scope="module")
-def upstream(
-    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[UpstreamPlacement]:
-    del django_db_setup
-    with running_upstream(tmp_path_factory.mktemp("upstream")) as running:
-        yield running
-
-
-@pytest.fixture
-def webs(
-    transactional_db: None, tmp_path: Path, upstream: UpstreamPlacement
-) -> Iterator[list[WebServer]]:
-    """Two web servers on one database."""
-    del transactional_db
-    overrides = {
-        **OPEN,
-        "GRANIAN_WORKERS": "1",
-        **upstream.settings(timeout_seconds=str(TIMEOUT_SECONDS)),
-    }
-    servers = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        servers.append(WebServer(directory=tmp_path / name, overrides=overrides))
-    for server in servers:
-        server.start()
-    yield servers
-    for server in servers:
-        server.end()
-
-
-@pytest.fixture
-def _gateway(settings: Any, upstream: UpstreamPlacement) -> None:
-    """Give commands of this process the settings of the servers."""
-    gateway = settings.HEADROOM.gateway.model_copy(
-        update={
-            "upstream_url": upstream.url,
-            "token": SecretStr("admin"),
-            "timeout_seconds": TIMEOUT_SECONDS,
-        }
-    )
-    placement = settings.HEADROOM.placement.model_copy(update={"host_providers": False})
-    settings.HEADROOM = settings.HEADROOM.model_copy(
-        update={"gateway": gateway, "placement": placement, "auth": "noauth"}
-    )
-
-
-def step(name: str, *arguments: str) -> dict[str, Any]:
-    out = StringIO()
-    call_command("placement_cutover", name, "--json", *arguments, stdout=out)
-    return dict(json.loads(out.getvalue()))
 
 
 def assert_equal(upstream: UpstreamPlacement, cloud: Contents, load: WriteLoad) -> None:
@@ -144,12 +78,6 @@ def test_a_cloud_moves_and_returns_under_load(
 SMALL_HOSTS = 3
 ENDED = "UPDATE placement_forwarded_write SET ends_at = clock_timestamp() - interval '1 second'"
 OVER = "UPDATE placement_cutover SET closes_at = closes_at - interval '1 hour'"
-LONG_AGO = "UPDATE placement_cutover SET began_at = began_at - interval '1 hour'"
-
-
-def execute(sql: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql)
 
 
 def assert_same(upstream: UpstreamPlacement) -> None:
@@ -371,8 +299,7 @@ def write_all_kinds(number: int) -> None:
     generation = client.get(f"/resource_providers/{host}").json["generation"]
     traits = {"traits": ["HW_NUMA_ROOT"] if number % 2 else []}
     client.put(
-        f"/resource_providers/{host}/traits",
-        {**traits, "resource_provider_generation": generation},
+        f"/resource_providers/{host}/traits", {**traits, "resource_provider_generation": generation}
     )
     made = str(UUID(int=(number << 8) + 3))
     client.post("/resource_providers", {"name": made, "uuid": made, "parent_provider_uuid": host})
