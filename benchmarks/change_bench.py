@@ -17,7 +17,6 @@ from rich.progress import track
 
 from benchmarks.bench_region import GROUP, TOKEN, ZONES, fill_region, with_token
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
-from capacity.host_table import load_host_table, reset_host_table
 from capacity.models import Reservation
 from commitments.models import Commitment
 from journal.collector import spare_what_is_loaded
@@ -27,6 +26,7 @@ from scheduling.resources import GIB
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
 from tests.domain.scheduling.worlds import SlowScheduler
+from tests.process_tables import load_host_table, reset_host_table
 
 COMMITMENTS = 10
 SLOTS_PER_COMMITMENT = 10

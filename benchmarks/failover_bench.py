@@ -19,7 +19,7 @@ from benchmarks.failover_rebalancing import rebalancing_rows
 from benchmarks.failover_region import add_vms, fill_failover_region, move_some_vms, move_vms
 from benchmarks.failover_zones import RoomyChooser, model_zone
 from benchmarks.measures import Measure, fitted_exponent, measure, percentile
-from capacity.host_table import current_host_table, reset_host_table
+from capacity.host_table import current_host_table
 from failover.choices import RunOutcome
 from failover.conf import current_config
 from failover.domain.bounds import CoverageCost
@@ -38,6 +38,7 @@ from failover.services.drills import drill_zones
 from failover.services.loop import reconcile_zone
 from failover.services.replanning import ReplanOutcome, replan_vm
 from journal.collector import paused_collector
+from tests.process_tables import reset_host_table
 
 REQUIRED = 2
 MOVED_SHARE = 0.002

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from benchmarks.failover_region import fill_failover_region
 from benchmarks.measures import Measure, measure
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from failover.models import FailoverZone
 from failover.selectors.drills import drill_state
@@ -23,6 +22,7 @@ from failover.services.loop import reconcile_zone
 from failover.services.rebalancing import rebalance_zone
 from failover.services.shadow_plans import compute_shadow_plan
 from journal.actors import Actor
+from tests.process_tables import reset_host_table
 
 HOSTS, VMS, REQUIRED = 600, 12_000, 2
 FEW_USERS = 8

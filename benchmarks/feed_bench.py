@@ -24,7 +24,6 @@ from benchmarks.bench_region import TOKEN, empty_database, make_group, with_toke
 from benchmarks.change_bench import change_body, cpu_seconds, timed_change
 from benchmarks.feed_server import serving
 from benchmarks.measures import ROOT, Measure, measure, percentile
-from capacity.host_table import reset_host_table
 from capacity.models import FlavorGroupSnapshot, HostCapacity
 from hosts.clients.cloud import OpenStackCloud
 from hosts.domain.notifications import Hint
@@ -34,6 +33,7 @@ from hosts.feed.passes import run_pass
 from hosts.models import Host, Instance
 from journal.actors import Actor
 from journal.statements import fetch_value
+from tests.process_tables import reset_host_table
 
 FIRST_SECONDS_TARGET = 180.0
 FIRST_GIB_TARGET = 1.0

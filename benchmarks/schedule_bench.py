@@ -34,12 +34,7 @@ from benchmarks.schedule_region import (
     ZONES,
     fill_schedule_region,
 )
-from capacity.host_table import (
-    current_host_table,
-    load_host_table,
-    reset_host_table,
-    table_differences,
-)
+from capacity.host_table import current_host_table, table_differences
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from hosts.models import Host
 from scheduling.engine import SLOT_PIPELINE, schedule
@@ -51,6 +46,7 @@ from scheduling.resources import GIB, MIB
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 from tests.domain.scheduling.worlds import SlowScheduler
+from tests.process_tables import load_host_table, reset_host_table
 
 PIPELINE = "kvm-general-purpose-load-balancing"
 URL = "/scheduler/nova/external"

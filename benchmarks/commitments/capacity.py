@@ -8,8 +8,8 @@ from benchmarks.commitments.costs import Cost, cost_of, peak_gib
 from benchmarks.commitments.region import fill_commitment_region
 from benchmarks.measures import Measure, fitted_exponent, measure
 from capacity.figures.group_capacity import refresh_group_capacity
-from capacity.host_table import reset_host_table
 from capacity.models import GroupCapacity
+from tests.process_tables import reset_host_table
 
 GROUPS = 50
 ZONES = 3

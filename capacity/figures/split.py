@@ -106,18 +106,6 @@ def group_totals(flavors: Sequence[FlavorSlots]) -> ResourceVector:
     return totals
 
 
-def committed_slots(amounts_bytes: Sequence[int], smallest_memory_bytes: int) -> int:
-    """Return how many smallest flavors commitments hold (floor, each commitment on its own).
-
-    Args:
-        amounts_bytes: Memory of each confirmed or guaranteed commitment.
-        smallest_memory_bytes: Memory of the smallest flavor of the group, positive.
-
-    Source: spec liquid, 13.5.
-    """
-    return sum(amount // smallest_memory_bytes for amount in amounts_bytes)
-
-
 def exclusive_split(
     remaining_memory: Int64Column,
     remaining_vcpus: Int64Column,

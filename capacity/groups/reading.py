@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
 from capacity.groups.group_settings import SHIPPED, GroupSettings, ResourceFlags
-from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, GroupCapacity
+from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings
 from core.changes import ROWS_MARK
 from core.process_cache import (
     Fingerprint,
@@ -71,18 +71,6 @@ def load_group_settings() -> Mapping[str, GroupSettings]:
 def definitions_fingerprint() -> str:
     """Return a text that changes whenever flavor groups, their flavors or settings change."""
     return "|".join(one.mark for one in read_fingerprints(GROUPS, _settings))
-
-
-def total_vcpus(group: str, zone: str) -> int | None:
-    """Return the vCPUs of a group in a zone if all hosts were empty, or None if not probed yet.
-
-    Source: spec commitments, 8.5.
-    """
-    return (
-        GroupCapacity.objects.filter(group_name=group, zone=zone)
-        .values_list("total_vcpus", flat=True)
-        .first()
-    )
 
 
 def _load_definitions() -> _Definitions:

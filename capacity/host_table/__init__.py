@@ -10,9 +10,7 @@ from capacity.host_table.cache import (
     HostTableCache,
     HostTableReading,
     current_host_table,
-    load_host_table,
     read_host_table,
-    reset_host_table,
     verify_host_table,
 )
 from capacity.host_table.differences import table_differences
@@ -21,9 +19,7 @@ __all__ = [
     "HostTableCache",
     "HostTableReading",
     "current_host_table",
-    "load_host_table",
     "read_host_table",
-    "reset_host_table",
     "table_differences",
     "verify_host_table",
 ]

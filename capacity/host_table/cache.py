@@ -125,15 +125,6 @@ class HostTableCache:
         self._check.done()
         return differences
 
-    def reset(self) -> None:
-        """Forget the table; the next use loads every host."""
-        with self._publishing:
-            self._position = None
-
-    def expire_check(self) -> None:
-        """Let the next use of the table start a comparison in the background."""
-        self._check.expire()
-
     def _first(self) -> Position:
         with self._loading:
             if self._position is not None:
@@ -177,13 +168,3 @@ def verify_host_table() -> Mapping[str, int]:
     Source: spec scheduling, 14.5 (self-check).
     """
     return _cache.verify()
-
-
-def reset_host_table() -> None:
-    """Forget this process's host table, as after a truncation in tests."""
-    _cache.reset()
-
-
-def load_host_table() -> HostTable:
-    """Return a table built from every row anew: the oracle of the incremental one."""
-    return load_position(read_moment()).table

@@ -9,17 +9,14 @@ from itertools import islice
 from typing import Any, TypeGuard
 from urllib.parse import urljoin
 
-import structlog
 from keystoneauth1.exceptions import ClientException
 from keystoneauth1.session import Session
 
 from commitments.clients.cloud import CloudProject, CloudUnavailable, ProjectAnswer
 from commitments.conf import SyncSettings
-from commitments.domain.limes_wire import V1, LimesListing
+from commitments.domain.limes_wire import V1, LimesWire
 from journal.conf import KeystoneSettings
 from journal.keystone import own_login
-
-log = structlog.get_logger(__name__)
 
 Json = Any  # a JSON document as the other side sent it
 RETRIABLE_STATUSES = (429, 500, 502, 503, 504)
@@ -36,7 +33,7 @@ class HTTPCloud:
     """
 
     def __init__(
-        self, keystone: KeystoneSettings, options: SyncSettings, limes: LimesListing = V1
+        self, keystone: KeystoneSettings, options: SyncSettings, limes: LimesWire = V1
     ) -> None:
         self._session = Session(
             auth=own_login(keystone),

@@ -1,8 +1,4 @@
-"""Commitments as the versions of Limes' API write them (spec liquid, 15.2).
-
-Version 1 lists the commitments of a project. Version 2 has no list yet: what it answers to the
-request that creates a commitment is read here, so that its list needs a path and nothing else.
-"""
+"""Commitments as a version of Limes' API writes them (spec liquid, 15.2)."""
 
 from __future__ import annotations
 
@@ -28,21 +24,6 @@ class _MalformedError(ValueError):
 
 
 class LimesWire(Protocol):
-    """How a version of Limes' API writes a commitment."""
-
-    def read_record(
-        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
-    ) -> LimesRecord | Skipped:
-        """Return a commitment ready to be taken in, or why it cannot be read.
-
-        Args:
-            raw: The commitment as Limes sent it.
-            project_id: Project that was asked about.
-            domain_id: Its domain.
-        """
-
-
-class LimesListing(LimesWire, Protocol):
     """A version of Limes' API that lists commitments.
 
     Attributes:
@@ -58,6 +39,17 @@ class LimesListing(LimesWire, Protocol):
 
     def listed(self, document: Json) -> list[dict[str, Json]] | None:
         """Return the commitments of an answer, None when it has another shape."""
+
+    def read_record(
+        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
+    ) -> LimesRecord | Skipped:
+        """Return a commitment ready to be taken in, or why it cannot be read.
+
+        Args:
+            raw: The commitment as Limes sent it.
+            project_id: Project that was asked about.
+            domain_id: Its domain.
+        """
 
 
 class _VersionOne:
@@ -83,31 +75,13 @@ class _VersionOne:
         return read_record(raw, project_id=project_id, domain_id=domain_id)
 
 
-class _VersionTwo:
-    """Commitments of v2: names as our own info has them, no number, no unit, their project."""
-
-    def read_record(
-        self, raw: Mapping[str, Json], *, project_id: str, domain_id: str
-    ) -> LimesRecord | Skipped:
-        """Return a commitment ready to be taken in, if it is of that project."""
-        record = read_record(raw, project_id=project_id, domain_id=domain_id)
-        named = raw.get("project_id")
-        if isinstance(record, Skipped) or named == project_id:
-            return record
-        detail = f"project_id: is {named!r}, asked was for {project_id!r}"
-        return Skipped(
-            uuid=record.commitment.uuid, reason=SKIP_REASON_INVALID_COMMITMENT, detail=detail
-        )
-
-
 V1: Final = _VersionOne()
-V2: Final = _VersionTwo()
 
 
 def read_record(
     raw: Mapping[str, Json], *, project_id: str, domain_id: str
 ) -> LimesRecord | Skipped:
-    """Return the fields that all versions share, or why they cannot be read; others may lack.
+    """Return a listed commitment ready to be taken in, or why it cannot be read.
 
     Args:
         raw: The commitment as Limes sent it.

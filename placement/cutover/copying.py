@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import count, takewhile
 from typing import Final
 
-import structlog
-
 from core.chunks import in_chunks
 from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch, run
@@ -24,8 +22,6 @@ from placement.cutover.peer import Peer
 from placement.cutover.storing import ADD_DUE, NO_UUID, Due, Slice, store
 from placement.domain.transfer import Contents
 from placement.models import CopyDue
-
-log = structlog.get_logger(__name__)
 
 PROVIDERS_AT_ONCE: Final = 100
 CONSUMERS_AT_ONCE: Final = 500

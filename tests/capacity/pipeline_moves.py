@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from capacity.host_table import current_host_table, load_host_table, table_differences
+from capacity.host_table import current_host_table, table_differences
 from capacity.models import Pipeline, PipelineKind, SchedulingKnowledge
 from capacity.nova.pipelines import (
     active_pipelines,
@@ -30,6 +30,7 @@ from scheduling.request import HYPERVISOR_TYPE_KEY, PlacementRequest
 from scheduling.resources import GIB
 from scheduling.table import HostTable
 from tests.capacity.host_table_moves import MOVES, NAMES, PROJECTS, Move, one_of
+from tests.process_tables import load_host_table
 
 OPERATOR = Actor(name="operator")
 PIPELINES = tuple(f"pipeline-{number}" for number in range(3))

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from capacity.groups.group_settings import settings_for_group
-from capacity.groups.reading import load_group_definitions, load_group_settings, total_vcpus
+from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.models import FlavorGroup, FlavorGroupSettings, FlavorGroupSnapshot
 from hosts.models import Flavor
 from journal.errors import NotReady
 from scheduling.resources import GIB
-from tests.factories import make_flavor, make_group, make_group_capacity, make_group_settings
+from tests.factories import make_group, make_group_settings
 
 
 @pytest.mark.django_db
@@ -71,17 +71,6 @@ def test_settings_are_kept_until_a_row_changes() -> None:
     assert own.instances.has_quota
     FlavorGroupSettings.objects.filter(group_name="g").update(ram_unit_gib=8)
     assert settings_for_group(load_group_settings(), "g").ram_unit_gib == 8
-
-
-@pytest.mark.django_db
-def test_unprobed_cores_differ_from_no_cores() -> None:
-    make_flavor()
-    assert total_vcpus("g", "az-a") is None
-    row = make_group_capacity("g", "az-a", total_vcpus=None)
-    assert total_vcpus("g", "az-a") is None
-    row.total_vcpus = 0
-    row.save()
-    assert total_vcpus("g", "az-a") == 0
 
 
 @pytest.mark.django_db(transaction=True)

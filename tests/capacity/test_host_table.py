@@ -12,7 +12,6 @@ from prometheus_client import REGISTRY
 from capacity.host_table import (
     HostTableCache,
     current_host_table,
-    load_host_table,
     table_differences,
     verify_host_table,
 )
@@ -24,6 +23,7 @@ from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
 from tests.factories import make_commitment, make_host, make_reservation, make_slot, make_vm
+from tests.process_tables import load_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import (
-    current_host_table,
-    reset_host_table,
-    verify_host_table,
-)
+from capacity.host_table import current_host_table, verify_host_table
 from hosts.models import Host
 from journal.errors import HeadroomError
 from tests.capacity.host_table_moves import (
@@ -33,6 +29,7 @@ from tests.capacity.pipeline_moves import (
     save,
 )
 from tests.factories import make_commitment
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

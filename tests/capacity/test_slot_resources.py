@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capacity.host_table import current_host_table, load_host_table, table_differences
+from capacity.host_table import current_host_table, table_differences
 from capacity.ledger import resources
 from capacity.ledger.resources import shortage_of, verify_reserved
 from capacity.models import Reservation
@@ -25,6 +25,7 @@ from tests.commitments.change_requests import change, decide_ram
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.hosts.agents.agents import enrolled, report, signed
 from tests.hosts.agents.workloads import ANN
+from tests.process_tables import load_host_table
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"

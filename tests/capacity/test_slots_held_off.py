@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table import current_host_table
 from hosts.agents.models import AgentMode, HostAgent, HostLease
 from hosts.models import Host
 from scheduling.engine import SLOT_PIPELINE
 from tests.factories import make_host
 from tests.hosts.agents.agents import report, signed
 from tests.hosts.agents.test_leases import beat, pass_time, swept, up
+from tests.process_tables import load_host_table
 
 UNWELL = [
     {"check": "ntp", "ok": False, "message": "offset 900 ms"},

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from commitments.domain.changeset import CommitmentChange
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment
 from tests.commitments.change_requests import CORES, NOW, change, decide
 from tests.commitments.due_rows import repair
 from tests.factories import make_group, make_host
+from tests.process_tables import reset_host_table
 
 OLD = "aaaaaaaa-0000-4000-8000-000000000001"
 NEW = "bbbbbbbb-0000-4000-8000-000000000002"

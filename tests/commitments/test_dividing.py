@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.ledger.vms import Booking, expect_in_slots
 from capacity.models import FlavorGroup, HostCapacity, Reservation, ReservationAllocation
@@ -28,6 +27,7 @@ from tests.commitments.due_rows import make_all_due, repair
 from tests.commitments.slot_worlds import move, verify
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_ledger_holds
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 A, B, C, D = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abcd")

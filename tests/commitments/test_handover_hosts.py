@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation
 from commitments.domain.changeset import CommitmentChange
@@ -22,6 +21,7 @@ from hosts.models import Aggregate, Host, HostStatus
 from tests.commitments.change_requests import ACTOR, NOW, RAM, change, request
 from tests.factories import make_domain, make_group, make_host, make_project, make_vm
 from tests.ledger import assert_ledger_holds
+from tests.process_tables import reset_host_table
 
 A, B, C = (f"{letter * 8}-0000-4000-8000-000000000001" for letter in "abc")
 EXTERNAL = "CUSTOM_EXTERNAL_CUSTOMER_EXCLUSIVE"

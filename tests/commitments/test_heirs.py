@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment
 from hosts.models import Host
@@ -21,6 +20,7 @@ from tests.commitments.change_requests import NOW, change, decide_ram
 from tests.commitments.due_rows import repair
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_rooms_add_up
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 

@@ -23,7 +23,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import AllocationState, HostCapacity, Reservation, ReservationAllocation
 from commitments.models import Commitment, InstanceAssignment
@@ -37,6 +36,7 @@ from scheduling.resources import GIB
 from tests.commitments.change_requests import RAM, change, decide
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_rooms_add_up, fingerprint
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment
 from commitments.services.verification import verify_slots
@@ -22,6 +21,7 @@ from tests.commitments.change_requests import NOW, change, decide_ram
 from tests.commitments.due_rows import A, B, change_spec, conditions, due, make_all_due, repair
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.ledger import assert_rooms_add_up, fingerprint
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 HOSTS, HOST_GIB = 2, 5

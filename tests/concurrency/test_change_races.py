@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connections, transaction
 
-from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table import current_host_table
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation
 from commitments.models import Commitment, Condition
@@ -20,6 +20,7 @@ from scheduling.resources import GIB
 from tests.commitments.change_requests import CORES, RAM, change, decide
 from tests.concurrency.at_once import Sessions
 from tests.factories import make_group, make_group_capacity, make_hosts, make_vm
+from tests.process_tables import load_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

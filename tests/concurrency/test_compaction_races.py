@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table import current_host_table
 from capacity.ledger.rooms import lock_reservations, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationKind
 from commitments.models import Commitment, CommitmentEvent, CompactionRun, SlotCheck
@@ -25,6 +25,7 @@ from tests.concurrency.test_placement_races import gib, place
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.killing import die_at_every_statement, run_in_child
 from tests.ledger import assert_ledger_holds, expect_in_slot
+from tests.process_tables import load_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

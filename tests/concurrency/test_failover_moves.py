@@ -19,7 +19,6 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import lock_rooms, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.nova.pipelines import ensure_shipped_pipelines
@@ -43,6 +42,7 @@ from tests.factories import make_domain, make_project
 from tests.failover.drill_rows import make_zone
 from tests.failover.zones import flavor, hosts, plain_slots, require, run, vm
 from tests.ledger import assert_ledger_holds
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from pydantic import SecretStr
 
-from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table import current_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation, ReservationKind
 from capacity.nova.pipelines import active_pipelines, ensure_shipped_pipelines
@@ -28,6 +28,7 @@ from tests.concurrency.test_change_races import on_own_connection
 from tests.concurrency.test_placement_races import assert_every_row_ends
 from tests.factories import make_group, make_hosts, make_vm
 from tests.ledger import assert_ledger_holds
+from tests.process_tables import load_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,14 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
-from capacity.host_table import (
-    HostTableCache,
-    current_host_table,
-    load_host_table,
-    position,
-    reset_host_table,
-    verify_host_table,
-)
+from capacity.host_table import HostTableCache, current_host_table, position, verify_host_table
 from capacity.models import Reservation, ReservationAllocation, ReservationKind
 from capacity.nova.pipelines import active_pipelines
 from hosts.models import Aggregate, Host, Instance
@@ -44,6 +37,7 @@ from tests.factories import (
     make_slot,
     make_vm,
 )
+from tests.process_tables import expire_check, load_host_table, reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -193,7 +187,7 @@ def test_table_is_checked_in_the_background_once_it_is_due(settings: LazySetting
         cursor.execute("ALTER TABLE hosts_host DISABLE TRIGGER USER")
         set_zone(host, "az-z")
         cursor.execute("ALTER TABLE hosts_host ENABLE TRIGGER USER")
-    cache.expire_check()
+    expire_check(cache)
     assert zone_in(cache.current(), "h1") == "az-a"
     for thread in threading.enumerate():
         if thread.name == "host-table-check":

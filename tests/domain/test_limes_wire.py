@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from commitments.domain.limes_intake import Converted, LimesRecord, Skipped, take_in
-from commitments.domain.limes_wire import V1, V2, kept_record, read_record
+from commitments.domain.limes_wire import V1, kept_record, read_record
 from commitments.domain.state import CommitmentState
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from scheduling.resources import GIB
@@ -145,28 +145,6 @@ def test_a_term_that_is_not_understood_decides_nothing(duration: Any) -> None:
     )
 
 
-# The versions of Limes' API.
-
-CREATED_IN_V2 = {
-    "uuid": UUID,
-    "amount": 4,
-    "duration": "1 year",
-    "project_id": "p1",
-    "service_type": "headroom",
-    "resource_name": "hw_version_hana_fixed_ram",
-    "availability_zone": "az-a",
-    "status": "planned",
-    "created_at": 1772366400,
-    "creator_uuid": "u1",
-    "creator_name": "somebody@Default",
-    "can_be_deleted": True,
-    "confirm_by": 1772452800,
-    "expires_at": 1803902400,
-    "updated_at": 1772366400,
-    "notify_on_confirm": True,
-}
-
-
 def test_version_one_lists_commitments_below_domain_and_project() -> None:
     assert (V1.catalog_type, V1.version) == ("resources", "v1")
     assert V1.commitments_path(**IDENTITY) == "domains/d1/projects/p1/commitments"
@@ -174,32 +152,3 @@ def test_version_one_lists_commitments_below_domain_and_project() -> None:
     documents: list[Any] = [{}, [], {"commitments": None}, {"commitments": [7]}, "x"]
     for document in documents:
         assert V1.listed(document) is None
-
-
-def test_both_versions_read_the_same_commitment_alike() -> None:
-    listed = limes_commitment(UUID) | {"project_id": "p1"}
-    assert V1.read_record(listed, **IDENTITY) == V2.read_record(listed, **IDENTITY)
-
-
-def test_a_commitment_of_version_two_is_taken_in_under_the_names_of_our_own_info() -> None:
-    record = V2.read_record(CREATED_IN_V2, **IDENTITY)
-    assert isinstance(record, LimesRecord)
-    assert (record.limes_id, record.unit) == (None, "")
-    taken = take_in(record, {"hana_fixed": 16384}, service_type="headroom")
-    assert isinstance(taken, Converted)
-    assert taken.state.requested_amount == 64 * GIB
-    assert (taken.state.project_id, taken.state.domain_id) == ("p1", "d1")
-    assert (taken.state.status, taken.confirm_by) == (CommitmentStatus.PLANNED, 1772452800)
-
-
-@pytest.mark.parametrize("project_id", [None, "", "p2", 7])
-def test_a_commitment_of_version_two_that_names_another_project_is_refused(project_id: Any) -> None:
-    outcome = V2.read_record(CREATED_IN_V2 | {"project_id": project_id}, **IDENTITY)
-    assert isinstance(outcome, Skipped)
-    assert (outcome.uuid, outcome.reason) == (UUID, "invalid_commitment")
-
-
-def test_a_malformed_commitment_of_version_two_is_refused() -> None:
-    outcome = V2.read_record(CREATED_IN_V2 | {"amount": -1}, **IDENTITY)
-    assert isinstance(outcome, Skipped)
-    assert outcome.reason == "invalid_commitment"

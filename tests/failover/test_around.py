@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from django.utils import timezone
 
-from capacity.host_table import reset_host_table
 from failover.conf import current_config
 from failover.domain.bits import bits_as_rows
 from failover.domain.engine import EligibilityEngine
@@ -24,6 +23,7 @@ from failover.selectors.vicinity import Vicinity, load_vicinity, open_slots
 from failover.selectors.zone import failover_requirements, load_zone
 from hosts.models import Instance
 from tests.failover.zones import flavor, hosts, require, run, slots, vm
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from failover.drill_models import EvacuationMove, MoveState
@@ -42,6 +41,7 @@ from tests.domain.failover.oracle import (
 )
 from tests.failover.zones import flavor, hosts, plain_slots, require, vm
 from tests.ledger import assert_rooms_add_up
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 

@@ -9,7 +9,6 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from capacity.host_table import reset_host_table
 from capacity.models import ReservationAllocation
 from failover.domain.drill import DrillResult, simulate
 from failover.domain.drill_columns import drill_state_of
@@ -17,6 +16,7 @@ from failover.selectors.drills import zone_snapshot
 from failover.selectors.losses import loss_snapshot
 from hosts.models import Host, Instance
 from tests.failover.zones import flavor, hosts, require, run, vm
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from capacity.host_table import current_host_table, reset_host_table
+from capacity.host_table import current_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import Reservation, ReservationAllocation
 from capacity.nova.pipelines import ensure_shipped_pipelines
@@ -18,6 +18,7 @@ from failover.services.replanning import ReplanOutcome, replan_vm
 from hosts.models import Host, Instance, ServerGroup
 from tests.failover.zones import flavor, hosts, require, vm
 from tests.plans import Statistics, believe, without_triggers
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

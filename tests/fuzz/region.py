@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from capacity.host_table import reset_host_table
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment
 from tests.factories import (
@@ -22,6 +21,7 @@ from tests.factories import (
 )
 from tests.fuzz.wsgi import Answer, call
 from tests.ledger import assert_ledger_holds
+from tests.process_tables import reset_host_table
 
 CHANGE = "/commitments/v1/change-commitments"
 INFO = "/commitments/v1/info"

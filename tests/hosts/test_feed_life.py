@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from capacity.host_table import reset_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
@@ -47,6 +46,7 @@ from tests.hosts.served_cloud import served_cloud
 from tests.killing import run_in_child
 from tests.ledger import assert_accepted_commitments_have_their_slots, assert_rooms_add_up
 from tests.placement.client import placement_settings
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

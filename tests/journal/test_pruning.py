@@ -16,7 +16,7 @@ from django.utils import timezone
 from capacity.figures.capacity_freshness import stale_zones
 from capacity.figures.group_capacity import refresh_group_capacity
 from capacity.hooks import ZonePosition
-from capacity.host_table import current_host_table, load_host_table
+from capacity.host_table import current_host_table
 from capacity.host_table.changes import read_changes
 from capacity.host_table.differences import table_differences
 from capacity.host_table.position import load_position, newest_after
@@ -31,6 +31,7 @@ from journal.metrics import metric_name
 from journal.models import AuditEntry, LoggedChange, Outbox, PrunedLog
 from journal.pruning import prune_logs
 from tests.factories import make_group, make_host, make_quota, make_vm
+from tests.process_tables import load_host_table
 from tests.schedule import beat_schedule
 from tests.scraping import scrape
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from capacity.figures.probe_pipelines import current_probes
 from capacity.figures.zone_capacity import zone_figures
 from capacity.groups.reading import load_group_definitions
-from capacity.host_table import current_host_table, reset_host_table
+from capacity.host_table import current_host_table
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation
 from hosts.agents.models import HostLease
@@ -42,6 +42,7 @@ from tests.failover.drill_rows import make_failover_slot
 from tests.hosts.agents.agents import enrolled, fence_host
 from tests.ledger import KINDS
 from tests.placement.client import PlacementClient, placement_settings, uuid
+from tests.process_tables import reset_host_table
 
 pytestmark = pytest.mark.django_db
 

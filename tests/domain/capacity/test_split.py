@@ -12,7 +12,6 @@ from capacity.figures.split import (
     FlavorSlots,
     GroupNeed,
     SplitResult,
-    committed_slots,
     exclusive_split,
     group_totals,
 )
@@ -395,8 +394,3 @@ def test_memory_and_cores_of_a_group_may_come_from_different_flavors(
         [FlavorSlots(slots=slots, memory_bytes=gib * GIB, vcpus=c) for slots, gib, c in flavors]
     )
     assert pair_of(totals) == total
-
-
-def test_committed_slots_are_whole_flavors_of_each_commitment() -> None:
-    assert committed_slots([8 * GIB, 4 * GIB], 4 * GIB) == 3
-    assert committed_slots([6 * GIB, 6 * GIB], 4 * GIB) == 2
