@@ -20,8 +20,8 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.measures import ROOT, Measure, measure
-from bridge.domain.kinds import Kind, Naming
-from bridge.kube.door import MANAGER, Door, kind_path
+from bridge.domain.kinds import Naming, ObjectKind
+from bridge.kube.client import MANAGER, ClusterClient, kind_path
 from bridge.kube.login import log_in
 
 OBJECTS = 2_000
@@ -40,7 +40,7 @@ def manifest(number: int) -> Json:
     naming = Naming()
     return {
         "apiVersion": naming.api_version,
-        "kind": Kind.COMMITTED_RESOURCE.value,
+        "kind": ObjectKind.COMMITTED_RESOURCE.value,
         "metadata": {
             "name": f"client-{uuid}",
             "labels": {naming.managed_label: "bench"},
@@ -65,12 +65,14 @@ def manifest(number: int) -> Json:
 def ours(kubeconfig: Path) -> Apply:
     """Return an apply through the bridge's own requests."""
     naming = Naming()
-    door = Door(kubeconfig=kubeconfig, context="", timeout_seconds=TIMEOUT_SECONDS, threads=THREADS)
+    client = ClusterClient(
+        kubeconfig=kubeconfig, context="", timeout_seconds=TIMEOUT_SECONDS, threads=THREADS
+    )
 
     def apply(body: Json) -> object:
         name = body["metadata"]["name"]
-        plural = Kind.COMMITTED_RESOURCE.plural
-        return door.apply(kind_path(naming.group, naming.version, plural, name), body)
+        plural = ObjectKind.COMMITTED_RESOURCE.plural
+        return client.apply(kind_path(naming.group, naming.version, plural, name), body)
 
     return apply
 
@@ -80,7 +82,7 @@ def official(kubeconfig: Path) -> Apply:
     api = log_in(kubeconfig=kubeconfig, context="", is_in_pod=False, threads=THREADS)
     client: Any = import_module("kubernetes.dynamic").DynamicClient(api)
     found = client.resources.get(
-        api_version=Naming().api_version, kind=Kind.COMMITTED_RESOURCE.value
+        api_version=Naming().api_version, kind=ObjectKind.COMMITTED_RESOURCE.value
     )
 
     def apply(body: Json) -> object:
@@ -97,7 +99,7 @@ def other(kubeconfig: Path) -> Apply:
     lightkube: Any = import_module("lightkube")
     generic: Any = import_module("lightkube.generic_resource")
     naming = Naming()
-    kind = Kind.COMMITTED_RESOURCE
+    kind = ObjectKind.COMMITTED_RESOURCE
     found = generic.create_global_resource(naming.group, naming.version, kind.value, kind.plural)
     client = lightkube.Client(config=lightkube.KubeConfig.from_file(str(kubeconfig)))
 

@@ -28,7 +28,7 @@ from capacity.models import FlavorGroupSnapshot, HostCapacity
 from hosts.clients.cloud import OpenStackCloud
 from hosts.domain.notifications import Hint
 from hosts.feed.hints import note_hints
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import run_pass
 from hosts.models import Host, Instance
 from journal.actors import Actor
@@ -131,8 +131,8 @@ def _looks(cloud: subprocess.Popen[str]) -> tuple[list[float], list[float]]:
         before = allocated.get(host=left)
         began = time.perf_counter()
         if number % 2:
-            note_hints([Hint(kind=Kind.SERVERS, object_id=vm.openstack_id)])
-        run_pass(Kind.CHANGES, cloud=reader, actor=Actor(name="bench"), request_id="req-bench")
+            note_hints([Hint(kind=PassKind.SERVERS, object_id=vm.openstack_id)])
+        run_pass(PassKind.CHANGES, cloud=reader, actor=Actor(name="bench"), request_id="req-bench")
         if number:  # the first opens connections
             taken[number % 2].append(time.perf_counter() - began)
         if allocated.get(host=left) != before - vm.memory_bytes:

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from bridge.conf import BridgeCluster
 from bridge.domain.kinds import Naming
-from bridge.kube.door import Door
+from bridge.kube.client import ClusterClient
 
 
 def naming() -> Naming:
@@ -20,7 +20,7 @@ def clusters() -> tuple[BridgeCluster, ...]:
     return settings.HEADROOM.bridge.clusters or (BridgeCluster(name="default"),)
 
 
-def open_door(name: str) -> Door:
+def open_client(name: str) -> ClusterClient:
     """Return the way to a cluster of the settings.
 
     Raises:
@@ -28,7 +28,7 @@ def open_door(name: str) -> Door:
     """
     chosen = settings.HEADROOM.bridge
     cluster = next(each for each in clusters() if each.name == name)
-    return Door(
+    return ClusterClient(
         kubeconfig=cluster.kubeconfig,
         context=cluster.context,
         timeout_seconds=chosen.request_timeout_seconds,

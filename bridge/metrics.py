@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from journal.readings import Reading, Scraped, counter, gauge
 
-_KINDS: Final = tuple(kind.value for kind in Kind)
+_KINDS: Final = tuple(kind.value for kind in ObjectKind)
 WRITES = counter(
     "bridge_writes_total",
     "Requests that changed objects of a cluster.",

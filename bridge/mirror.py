@@ -14,8 +14,8 @@ from django.db import Error, close_old_connections
 from django.db.models.functions import Now
 
 from bridge.clusters import naming
-from bridge.domain.kinds import Kind
-from bridge.kube.door import kind_path
+from bridge.domain.kinds import ObjectKind
+from bridge.kube.client import kind_path
 from bridge.kube.listing import ObjectsApi
 from bridge.kube.login import ClusterUnavailable
 from bridge.kube.observing import Heard, Listed, Observer
@@ -43,7 +43,7 @@ class Observed:
         self._way = way
         self._news: SimpleQueue[Listed | Heard] = SimpleQueue()
         self._comparing: list[Iterator[int]] = []
-        self._unlisted = set(Kind)
+        self._unlisted = set(ObjectKind)
         turn = threading.Lock()
         self._observers = [
             Observer(
@@ -53,13 +53,13 @@ class Observed:
                 list_seconds=settings.HEADROOM.bridge.compare_interval_seconds,
                 turn=turn,
             )
-            for kind in Kind
+            for kind in ObjectKind
         ]
 
-    def _open(self, kind: Kind) -> ObjectsApi:
+    def _open(self, kind: ObjectKind) -> ObjectsApi:
         chosen = naming()
         return ObjectsApi(
-            self._way.open().door,
+            self._way.open().client,
             kind_path(chosen.group, chosen.version, kind.plural),
             selector=f"{chosen.managed_label}={chosen.region_value}",
             silence_seconds=SILENCE_SECONDS,

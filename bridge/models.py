@@ -8,9 +8,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 
-KINDS = [(kind.value, kind.value) for kind in Kind]
+KINDS = [(kind.value, kind.value) for kind in ObjectKind]
 
 
 class MirrorState(models.Model):

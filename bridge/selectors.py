@@ -18,7 +18,7 @@ from bridge.domain.figures import (
     render_quota,
 )
 from bridge.domain.hosts import HostRow, render_host
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Condition, Rendered
 from bridge.domain.reservations import AllocationRow, ReservationRow, render_reservation
 from capacity.ledger.slot_request import slot_name, slot_name_prefix
@@ -42,7 +42,7 @@ Row = TypeVar("Row", bound=Model)
 Readable = Rendered | str
 
 
-def render_rows(kind: Kind, ids: Iterable[int], naming: Naming) -> dict[int, Readable]:
+def render_rows(kind: ObjectKind, ids: Iterable[int], naming: Naming) -> dict[int, Readable]:
     """Return the rows of some keys as objects; those that are gone are missing.
 
     In the caller's snapshot, with a fixed number of statements.
@@ -337,10 +337,10 @@ def _host_ready(row: Host) -> Condition:
     )
 
 
-_READERS: Final[Mapping[Kind, Callable[[list[int], Naming], dict[int, Readable]]]] = {
-    Kind.COMMITTED_RESOURCE: _commitments,
-    Kind.RESERVATION: _reservations,
-    Kind.FLAVOR_GROUP_CAPACITY: _capacities,
-    Kind.PROJECT_QUOTA: _quotas,
-    Kind.HOST: _hosts,
+_READERS: Final[Mapping[ObjectKind, Callable[[list[int], Naming], dict[int, Readable]]]] = {
+    ObjectKind.COMMITTED_RESOURCE: _commitments,
+    ObjectKind.RESERVATION: _reservations,
+    ObjectKind.FLAVOR_GROUP_CAPACITY: _capacities,
+    ObjectKind.PROJECT_QUOTA: _quotas,
+    ObjectKind.HOST: _hosts,
 }

@@ -22,7 +22,7 @@ from capacity.locks import zone_lock
 from capacity.models import MAX_RAM_UNIT_GIB, FlavorGroupRule, FlavorGroupSettings
 from capacity.nova.in_flight import after_vm_changes
 from core.chunks import in_chunks
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.state import listed_at
 from hosts.models import Host
 from hosts.region.flavors import FLAVORS, doomed_flavor_ids
@@ -213,7 +213,7 @@ def _hold_moving(run: ImportRun) -> None:
     """Hold room on both hosts of VMs that a live cloud moves; files do not tell of these."""
     if run.live is None:
         return
-    listed_until = run.live.began if SERVERS in run.sections_seen else listed_at(Kind.CHANGES)
+    listed_until = run.live.began if SERVERS in run.sections_seen else listed_at(PassKind.CHANGES)
     if listed_until is not None:
         forget_moved_vms(listed_until)
     hold_moving_vms()

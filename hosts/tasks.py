@@ -9,7 +9,7 @@ from hosts.agents.leases import sweep
 from hosts.agents.pruning import expire_workloads, prune_agents
 from hosts.feed.hints import CHANGES_TASK
 from hosts.feed.jobs import FULL_TASK, configured_cloud, follow_changes, full_pass
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.services.evictions import look_at_evictions, prune_evictions
 from hosts.services.leaving import move_vms
 from hosts.services.overcommit_rules import RECONCILE, reconcile_overcommit
@@ -18,8 +18,8 @@ CHOSEN = settings.HEADROOM.feed
 BEATS = (
     [
         every(getattr(CHOSEN, f"{kind}_interval_seconds"), f"feed-{kind}", kind.value)
-        for kind in Kind
-        if kind is not Kind.CHANGES
+        for kind in PassKind
+        if kind is not PassKind.CHANGES
     ]
     if CHOSEN.cloud
     else []
@@ -36,7 +36,7 @@ def feed_changes(run: Run) -> dict[str, object]:
 @job(FULL_TASK, *BEATS, limits=(1700, 1800), queue="long")
 def feed_pass(run: Run, kind: str) -> dict[str, object]:
     """Read all that the cloud lists of a kind."""
-    return full_pass(run, Kind(kind))
+    return full_pass(run, PassKind(kind))
 
 
 @job("hosts.sweep_leases", every(5, "agents-leases"), limits=(50, 60), queue="soon")

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Answer = TypeVar("Answer")
+Answered = TypeVar("Answered")
 
 
 YOUNG_SECONDS = 1.0
@@ -28,13 +28,13 @@ class NoAnswerInTimeError(Exception):
 
 
 @dataclass(slots=True)
-class _Flight(Generic[Answer]):
-    future: Future[Answer]
+class _Flight(Generic[Answered]):
+    future: Future[Answered]
     began: float
     waiting: int = 0
 
 
-class TokenFlights(Generic[Answer]):
+class TokenFlights(Generic[Answered]):
     """Questions under way: one for each key, asked by threads of their own.
 
     So a caller waits for a bounded time, whatever the other side does, and a question that was
@@ -51,11 +51,11 @@ class TokenFlights(Generic[Answer]):
         self._most_waiting = most_waiting
         self._seconds = seconds
         self._lock = threading.Condition()
-        self._flights: dict[bytes, _Flight[Answer]] = {}
+        self._flights: dict[bytes, _Flight[Answered]] = {}
         self._waiting = 0
         self._threads = ThreadPoolExecutor(most_waiting, thread_name_prefix="token")
 
-    def ask(self, key: bytes, question: Callable[[], Answer]) -> Answer:
+    def ask(self, key: bytes, question: Callable[[], Answered]) -> Answered:
         """Return the answer to a question, asked anew unless one with the same key is under way.
 
         Raises:
@@ -85,10 +85,10 @@ class TokenFlights(Generic[Answer]):
                 raise TooManyWaitError
             self._lock.wait(seconds)
 
-    def _start(self, key: bytes, question: Callable[[], Answer]) -> _Flight[Answer]:
+    def _start(self, key: bytes, question: Callable[[], Answered]) -> _Flight[Answered]:
         context = contextvars.copy_context()
 
-        def run() -> Answer:
+        def run() -> Answered:
             try:
                 return context.run(question)
             finally:
@@ -100,7 +100,7 @@ class TokenFlights(Generic[Answer]):
         with self._lock:
             self._flights.pop(key, None)
 
-    def _leave(self, key: bytes, flight: _Flight[Answer]) -> None:
+    def _leave(self, key: bytes, flight: _Flight[Answered]) -> None:
         with self._lock:
             self._waiting -= 1
             self._lock.notify()

@@ -16,7 +16,7 @@ from placement.cutover.state import HOLD_SECONDS, PARTED, read_state
 from placement.domain.nova_options import client_problems
 from placement.gateway.drift import is_hybrid
 from placement.models import AllocationEvent, Consumer, HybridReport, Phase
-from placement.services.audit import BREAKS_ANSWERS, Kind, find_problems
+from placement.services.audit import BREAKS_ANSWERS, AuditKind, find_problems
 
 EXAMPLES: Final = 3
 STATUS: Final = "./run manage placement_cutover status, docs/gateway.md"
@@ -33,14 +33,14 @@ def placement_checks() -> Mapping[str, Check]:
 def check_tables() -> Iterator[Finding]:
     """Tell how many findings of each kind there are."""
     found = find_problems()
-    bare = sum(one.kind is Kind.MISSING for one in found)
+    bare = sum(one.kind is AuditKind.MISSING for one in found)
     if bare and not _was_claimed():
-        found = tuple(one for one in found if one.kind is not Kind.MISSING)
+        found = tuple(one for one in found if one.kind is not AuditKind.MISSING)
         yield fine(
             f"{plural(bare, 'VM')} without allocations, as nothing was ever claimed: this "
             "Placement is not in use; placement_import comes before Nova does"
         )
-    for kind in Kind:
+    for kind in AuditKind:
         of_kind = [one for one in found if one.kind is kind]
         if not of_kind:
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Condition, Json, Rendered, present, resources
 from bridge.domain.quantities import memory_quantity, timestamp
 
@@ -81,7 +81,7 @@ def render_commitment(row: CommitmentRow, naming: Naming) -> Rendered:
     )
     key = f"reservations.{naming.group}/creator-request-id"
     return Rendered(
-        kind=Kind.COMMITTED_RESOURCE,
+        kind=ObjectKind.COMMITTED_RESOURCE,
         source_id=row.source_id,
         name=naming.object_name(f"commitment-{row.uuid}"),
         zone=row.zone,

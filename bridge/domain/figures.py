@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Condition, Json, Rendered, present
 from bridge.domain.quantities import memory_quantity, timestamp
 
@@ -77,7 +77,7 @@ def render_capacity(row: CapacityRow, naming: Naming) -> Rendered:
         }
     )
     return Rendered(
-        kind=Kind.FLAVOR_GROUP_CAPACITY,
+        kind=ObjectKind.FLAVOR_GROUP_CAPACITY,
         source_id=row.source_id,
         name=naming.object_name(row.plain_name),
         zone=row.zone,
@@ -119,7 +119,7 @@ class QuotaRow:
 def render_quota(row: QuotaRow, naming: Naming) -> Rendered:
     """Return a project's quota in a zone (spec commitments, 2.5; liquid, 14.1)."""
     return Rendered(
-        kind=Kind.PROJECT_QUOTA,
+        kind=ObjectKind.PROJECT_QUOTA,
         source_id=row.source_id,
         name=naming.object_name(row.plain_name),
         zone=row.zone,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Condition, Json, Rendered, present, resources
 from bridge.domain.quantities import timestamp
 
@@ -101,7 +101,7 @@ def render_host(row: HostRow, naming: Naming) -> Rendered:
     )
     labels = {ZONE_LABEL: row.zone, f"{naming.group}/building-block": row.building_block}
     return Rendered(
-        kind=Kind.HOST,
+        kind=ObjectKind.HOST,
         source_id=row.source_id,
         name=naming.object_name(row.plain_name),
         zone=row.zone,

@@ -11,7 +11,7 @@ LONGEST_NAME: Final = 253
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """Kinds of objects, by their names in Kubernetes."""
 
     COMMITTED_RESOURCE = "CommittedResource"
@@ -27,11 +27,11 @@ class Kind(StrEnum):
 
 
 PLURALS: Final = {
-    Kind.COMMITTED_RESOURCE: "committedresources",
-    Kind.RESERVATION: "reservations",
-    Kind.FLAVOR_GROUP_CAPACITY: "flavorgroupcapacities",
-    Kind.PROJECT_QUOTA: "projectquotas",
-    Kind.HOST: "hosts",
+    ObjectKind.COMMITTED_RESOURCE: "committedresources",
+    ObjectKind.RESERVATION: "reservations",
+    ObjectKind.FLAVOR_GROUP_CAPACITY: "flavorgroupcapacities",
+    ObjectKind.PROJECT_QUOTA: "projectquotas",
+    ObjectKind.HOST: "hosts",
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.quantities import memory_quantity, timestamp
 
 #: Times that move though nothing else does: sent along with other changes, never by themselves.
@@ -57,7 +57,7 @@ class Rendered:
         part_ids: Keys of dependent rows that went into it.
     """
 
-    kind: Kind
+    kind: ObjectKind
     source_id: int
     name: str
     zone: str

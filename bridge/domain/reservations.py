@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Condition, Json, Rendered, present, resources
 from bridge.domain.quantities import timestamp
 
@@ -91,7 +91,7 @@ def render_reservation(row: ReservationRow, naming: Naming) -> Rendered:
         labels[f"{naming.group}/creator"] = row.creator
     key = f"reservations.{naming.group}/creator-request-id"
     return Rendered(
-        kind=Kind.RESERVATION,
+        kind=ObjectKind.RESERVATION,
         source_id=row.source_id,
         name=naming.object_name(row.plain_name),
         zone=row.zone,

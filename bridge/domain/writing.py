@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Rendered
 
 REASON_CHARACTERS: Final = 60
@@ -35,7 +35,7 @@ class Known:
 
     state_id: int
     wanted: int
-    kind: Kind
+    kind: ObjectKind
     source_id: int
     cluster: str = ""
     name: str = ""
@@ -70,7 +70,11 @@ def rest_seconds(known: Known, rendered: Rendered, interval_seconds: float) -> i
     is written once in an interval unless its spec or the status of a condition changed.
     """
     age_seconds = known.age_seconds
-    if rendered.kind is not Kind.HOST or age_seconds is None or age_seconds >= interval_seconds:
+    if (
+        rendered.kind is not ObjectKind.HOST
+        or age_seconds is None
+        or age_seconds >= interval_seconds
+    ):
         return 0
     if not known.resource_version or known.is_suspect or known.is_left or known.adopted is not None:
         return 0
@@ -92,9 +96,9 @@ def event_of(known: Known, rendered: Rendered) -> tuple[str, str] | None:
     if now == known.reason or (known.is_first and not known.reason) or not now:
         return None
     before, reason = known.reason, rendered.condition.reason
-    if rendered.kind is Kind.COMMITTED_RESOURCE:
+    if rendered.kind is ObjectKind.COMMITTED_RESOURCE:
         return COMMITMENT_EVENTS.get(reason)
-    if rendered.kind is not Kind.RESERVATION:
+    if rendered.kind is not ObjectKind.RESERVATION:
         return None
     if reason == "PlacementRevoked":
         return ("Warning", "Evicted")
@@ -121,7 +125,7 @@ def hand_edit_message(others: Iterable[str], fields: Iterable[str], outcome: str
 
 
 def event_manifest(
-    kind: Kind,
+    kind: ObjectKind,
     name: str,
     naming: Naming,
     *,

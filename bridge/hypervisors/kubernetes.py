@@ -7,7 +7,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from bridge.kube.door import Door, kind_path
+from bridge.kube.client import ClusterClient, kind_path
 from bridge.kube.listing import ObjectsApi
 
 
@@ -19,24 +19,24 @@ def hypervisors_api() -> ObjectsApi:
     """
     chosen = settings.HEADROOM.hypervisors
     kubeconfig = _kubeconfig()
-    door = Door(
+    client = ClusterClient(
         kubeconfig=kubeconfig,
         context=chosen.context,
         is_in_pod=kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST")),
         timeout_seconds=chosen.timeout_seconds,
         threads=1,
     )
-    return ObjectsApi(door, object_path(), silence_seconds=chosen.silence_seconds)
+    return ObjectsApi(client, object_path(), silence_seconds=chosen.silence_seconds)
 
 
-def hypervisors_door() -> Door:
+def hypervisors_client() -> ClusterClient:
     """Return the way to write in the same objects; safe for threads.
 
     Raises:
         ClusterUnavailable: The settings name no cluster.
     """
     chosen = settings.HEADROOM.hypervisors
-    return Door(
+    return ClusterClient(
         kubeconfig=_kubeconfig(),
         context=chosen.context,
         timeout_seconds=chosen.timeout_seconds,

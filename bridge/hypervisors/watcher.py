@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import Error, close_old_connections, connections
 
 from bridge.domain.owned_fields import Stated
-from bridge.hypervisors.kubernetes import hypervisors_door
+from bridge.hypervisors.kubernetes import hypervisors_client
 from bridge.hypervisors.reading import name_of, object_node, stated_fields
 from bridge.hypervisors.write_back import WriteBack
 from bridge.hypervisors.writing import KIND, Malformed, Told, told_by, write_changes, write_list
@@ -111,7 +111,7 @@ class Watcher:
             with held_lease(LEASE) as is_ours:
                 if is_ours:
                     self._stated = None
-                    fields = WriteBack(hypervisors_door, lambda: self._stated)
+                    fields = WriteBack(hypervisors_client, lambda: self._stated)
                     with closing(self._open_api()) as api, fields:
                         self._follow(api)
                 else:

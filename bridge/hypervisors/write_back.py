@@ -30,7 +30,7 @@ from bridge.domain.owned_fields import (
     overcommit_patch,
 )
 from bridge.hypervisors.kubernetes import object_path
-from bridge.kube.door import Door, Json, ObjectChanged, ObjectRefused
+from bridge.kube.client import ClusterClient, Json, ObjectChanged, ObjectRefused
 from bridge.kube.login import ClusterUnavailable
 from bridge.models import OwnedFieldConflict
 from capacity.models import HostCapacity
@@ -92,16 +92,18 @@ class WriteBack:
     """Writes in the objects of one cluster, as long as the lease is held."""
 
     def __init__(
-        self, open_door: Callable[[], Door], stated: Callable[[], Mapping[str, Stated] | None]
+        self,
+        open_client: Callable[[], ClusterClient],
+        stated: Callable[[], Mapping[str, Stated] | None],
     ) -> None:
         """Remember where to look.
 
         Args:
-            open_door: Called anew after each failure.
+            open_client: Called anew after each failure.
             stated: Returns host name -> what its object says now; None while nobody knows.
         """
-        self._open_door = open_door
-        self._door: Door | None = None
+        self._open_door = open_client
+        self._client: ClusterClient | None = None
         self._stated = stated
         self._tried: dict[Place, Tried] = {}
         self._problems: dict[Place, str] | None = None
@@ -185,11 +187,13 @@ class WriteBack:
     def _write(self, batch: list[tuple[Stated, Place, Patch]]) -> dict[Place, Attempt]:
         if not batch:
             return {}
-        if self._door is None:
-            self._door = self._open_door()
-        door = self._door
+        if self._client is None:
+            self._client = self._open_door()
+        client = self._client
         with ThreadPoolExecutor(settings.HEADROOM.hypervisors.write_threads) as threads:
-            tried = list(threads.map(lambda one: _attempt(door, one[1][0], one[0], one[2]), batch))
+            tried = list(
+                threads.map(lambda one: _attempt(client, one[1][0], one[0], one[2]), batch)
+            )
         found = {place: attempt for (_, place, _), attempt in zip(batch, tried, strict=True)}
         for (_, field), attempt in found.items():
             WRITES_TOTAL.labels(field, attempt.outcome).inc()
@@ -223,9 +227,9 @@ class WriteBack:
         self._problems = problems
 
     def _close_door(self) -> None:
-        if self._door is not None:
-            self._door.close()
-        self._door = None
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
 
 def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
@@ -261,33 +265,33 @@ def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
                 yield (name, field), patch
 
 
-def _attempt(door: Door, name: str, stated: Stated, patch: Patch) -> Attempt:
+def _attempt(client: ClusterClient, name: str, stated: Stated, patch: Patch) -> Attempt:
     try:
-        return _apply(door, name, stated, patch)
+        return _apply(client, name, stated, patch)
     except ClusterUnavailable as error:
         if error.facts.get("answered") == FORBIDDEN:
             return _told(name, patch.field, REFUSED, error.message)
         return Attempt(outcome=UNANSWERED, problem=error.message)
 
 
-def _apply(door: Door, name: str, stated: Stated, patch: Patch) -> Attempt:
+def _apply(client: ClusterClient, name: str, stated: Stated, patch: Patch) -> Attempt:
     field = patch.field
     has_force = settings.HEADROOM.hypervisors.conflicts == "force"
     try:
-        answer, _ = door.apply(
+        answer, _ = client.apply(
             object_path(name, "status" if field.is_status else ""),
             _manifest(name, stated, patch),
             manager=field.manager,
             force=has_force,
         )
         if patch.foreign and has_force:
-            answer = _without(door, name, patch)
+            answer = _without(client, name, patch)
     except ObjectChanged as error:
         if error.facts.get("owned"):
             return _told(name, field, CONFLICT, error.message)
         return Attempt(outcome=CHANGED)
     except ObjectRefused as error:
-        found = door.get(object_path(name)) or {}
+        found = client.get(object_path(name)) or {}
         if found.get("metadata", {}).get("uid") != stated.uid:
             return Attempt(outcome=CHANGED)
         return _told(name, field, REFUSED, error.message)
@@ -318,10 +322,10 @@ def _manifest(name: str, stated: Stated, patch: Patch) -> Json:
     }
 
 
-def _without(door: Door, name: str, patch: Patch) -> Json:
+def _without(client: ClusterClient, name: str, patch: Patch) -> Json:
     """Remove what others wrote in a map of ours."""
     gone = {"spec": {patch.field.key: dict.fromkeys(patch.foreign)}}
-    return door.merge(object_path(name), gone, manager=patch.field.manager)
+    return client.merge(object_path(name), gone, manager=patch.field.manager)
 
 
 def _difference(found: Any, patch: Patch) -> str:  # Any: what the server keeps

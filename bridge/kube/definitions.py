@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from bridge.domain.kinds import Naming
-from bridge.kube.door import Door, Json
+from bridge.kube.client import ClusterClient, Json
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "deploy" / "crds"
 CRD_PATH: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -89,13 +89,13 @@ def _definition(path: str, manifest: Json) -> Definition:
     return Definition(path=f"{path}/{manifest['metadata']['name']}", manifest=manifest)
 
 
-def difference(door: Door, definition: Definition) -> str:
+def difference(client: ClusterClient, definition: Definition) -> str:
     """Return what applying a definition would change, as a unified diff; empty when nothing.
 
     The cluster itself says what would become of it.
     """
-    before = door.get(definition.path)
-    after, _ = door.apply(definition.path, definition.manifest, manager=INSTALLER, dry_run=True)
+    before = client.get(definition.path)
+    after, _ = client.apply(definition.path, definition.manifest, manager=INSTALLER, dry_run=True)
     lines = difflib.unified_diff(
         [] if before is None else _lines(before),
         _lines(after),
@@ -106,25 +106,28 @@ def difference(door: Door, definition: Definition) -> str:
     return "\n".join(lines)
 
 
-def install(door: Door, definition: Definition) -> None:
+def install(client: ClusterClient, definition: Definition) -> None:
     """Apply a definition."""
-    door.apply(definition.path, definition.manifest, manager=INSTALLER)
+    client.apply(definition.path, definition.manifest, manager=INSTALLER)
 
 
-def is_served(door: Door, definition: Definition) -> bool:
+def is_served(client: ClusterClient, definition: Definition) -> bool:
     """Return whether a kind can be used now; what is no kind, at once."""
     if definition.manifest["kind"] != "CustomResourceDefinition":
         return True
-    found = door.get(definition.path) or {}
+    found = client.get(definition.path) or {}
     conditions = found.get("status", {}).get("conditions", ())
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def await_served(
-    door: Door, definitions: list[Definition], *, wait: Callable[[Callable[[], bool]], bool]
+    client: ClusterClient,
+    definitions: list[Definition],
+    *,
+    wait: Callable[[Callable[[], bool]], bool],
 ) -> bool:
     """Return whether all kinds came to be usable within the patience of ``wait``."""
-    return wait(lambda: all(is_served(door, each) for each in definitions))
+    return wait(lambda: all(is_served(client, each) for each in definitions))
 
 
 def _lines(document: Json) -> list[str]:

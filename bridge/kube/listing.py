@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 from urllib3.exceptions import HTTPError
 
-from bridge.kube.door import Door
+from bridge.kube.client import ClusterClient
 from bridge.kube.login import ClusterUnavailable
 from journal.errors import HeadroomError
 
@@ -83,7 +83,7 @@ class ObjectsApi:
 
     def __init__(
         self,
-        door: Door,
+        client: ClusterClient,
         path: str,
         *,
         silence_seconds: float,
@@ -98,7 +98,7 @@ class ObjectsApi:
             selector: Labels that they bear.
             is_whole: Whether all of an object is asked for, or its metadata.
         """
-        self._door = door
+        self._client = client
         self._path = path
         self._silence_seconds = silence_seconds
         self._selector = selector or None
@@ -112,7 +112,7 @@ class ObjectsApi:
             ClusterUnavailable: No answer, or none that is a list.
         """
         with self._answers():
-            _, body = self._door.request(
+            _, body = self._client.request(
                 "GET",
                 self._path,
                 limit=limit,
@@ -140,7 +140,7 @@ class ObjectsApi:
             ClusterUnavailable: No answer.
         """
         with self._answers():
-            response = self._door.open(
+            response = self._client.open(
                 "GET",
                 self._path,
                 silence_seconds=self._silence_seconds,
@@ -154,7 +154,7 @@ class ObjectsApi:
 
     def close(self) -> None:
         """Close all connections."""
-        self._door.close()
+        self._client.close()
 
     def _asked(self, metadata: str) -> dict[str, Any]:  # Any: options of requests
         accept = "application/json" if self._is_whole else metadata

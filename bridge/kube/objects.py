@@ -14,7 +14,7 @@ from bridge.domain.edits import (
     surplus,
     without,
 )
-from bridge.domain.kinds import Kind, Naming
+from bridge.domain.kinds import Naming, ObjectKind
 from bridge.domain.objects import Rendered, digest, transitions
 from bridge.domain.quantities import timestamp
 from bridge.domain.writing import (
@@ -24,10 +24,10 @@ from bridge.domain.writing import (
     hand_edit_message,
     reason_of,
 )
-from bridge.kube.door import (
+from bridge.kube.client import (
     MANAGER,
     STATUS_MANAGER,
-    Door,
+    ClusterClient,
     Json,
     ObjectChanged,
     ObjectRefused,
@@ -68,12 +68,12 @@ class Written:
 class Writer:
     """Writes objects of one cluster; safe for threads."""
 
-    def __init__(self, door: Door, naming: Naming, cluster: str) -> None:
-        self.door = door
+    def __init__(self, client: ClusterClient, naming: Naming, cluster: str) -> None:
+        self.client = client
         self._naming = naming
         self._cluster = cluster
 
-    def path(self, kind: Kind, name: str = "", sub: str = "") -> str:
+    def path(self, kind: ObjectKind, name: str = "", sub: str = "") -> str:
         """Return the address of a kind, an object or its status."""
         return kind_path(self._naming.group, self._naming.version, kind.plural, name, sub)
 
@@ -84,9 +84,9 @@ class Writer:
             ClusterUnavailable: the cluster does not answer.
         """
         path = self.path(known.kind, known.name)
-        found = self.door.get(path)
+        found = self.client.get(path)
         if found is not None and self._is_ours(found):
-            self.door.delete(path)
+            self.client.delete(path)
 
     def write(self, known: Known, rendered: Rendered, *, policy: str) -> Written:
         """Bring an object to what its row says, as far as its edits are not left.
@@ -131,7 +131,7 @@ class Writer:
     def _examine(self, written: Written, rendered: Rendered, policy: str) -> None:
         """Look at an object that is not as it was written, and decide what becomes of that."""
         known = replace(written.known, is_suspect=False)
-        found = self.door.get(self.path(rendered.kind, rendered.name))
+        found = self.client.get(self.path(rendered.kind, rendered.name))
         if found is None:
             written.is_drifted = bool(known.resource_version)
             self._decide_on_deletion(written, known, rendered, policy)
@@ -210,7 +210,7 @@ class Writer:
         for sub, steps in parts.items():
             if steps:
                 path = self.path(rendered.kind, rendered.name, sub)
-                answer = self.door.patch(path, written.known.resource_version, steps)
+                answer = self.client.patch(path, written.known.resource_version, steps)
                 about = answer["metadata"]
                 written.requests += 1
                 written.known = replace(
@@ -271,16 +271,16 @@ class Writer:
                 manifest = without(manifest, known.adopted["fields"])
                 manifest["metadata"]["uid"] = known.adopted["uid"]
             manifest["metadata"]["resourceVersion"] = known.resource_version
-            return self.door.apply(path, manifest)
+            return self.client.apply(path, manifest)
         try:
-            return self.door.apply(path, manifest, force=False)
+            return self.client.apply(path, manifest, force=False)
         except ObjectChanged:
-            found = self.door.get(path)
+            found = self.client.get(path)
         if found is not None:
             if not self._is_ours(found):
                 raise ObjectRefused(f"{rendered.name} is there and not ours")
             manifest["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
-        return self.door.apply(path, manifest)
+        return self.client.apply(path, manifest)
 
     def _apply_status(self, known: Known, status: Json) -> tuple[Json, bool]:
         manifest = {
@@ -290,7 +290,7 @@ class Writer:
             "status": status,
         }
         path = self.path(known.kind, known.name, "status")
-        return self.door.apply(path, manifest, manager=STATUS_MANAGER)
+        return self.client.apply(path, manifest, manager=STATUS_MANAGER)
 
     def _event(self, rendered: Rendered, event: tuple[str, str], uid: str) -> Json:
         condition = rendered.condition
@@ -311,7 +311,7 @@ class Writer:
             ClusterUnavailable: the cluster does not answer.
         """
         try:
-            self.door.create(EVENTS_PATH, event)
+            self.client.create(EVENTS_PATH, event)
         except ObjectRefused:
             return
 

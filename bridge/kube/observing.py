@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from bridge.kube.listing import (
     BOOKMARK,
     DELETED,
@@ -45,7 +45,7 @@ class Listed:
         versions: Name and version of each object.
     """
 
-    kind: Kind
+    kind: ObjectKind
     version: str
     versions: Mapping[str, str]
 
@@ -54,7 +54,7 @@ class Listed:
 class Heard:
     """That an object was written or deleted, and its version then."""
 
-    kind: Kind
+    kind: ObjectKind
     name: str
     version: str
     is_gone: bool
@@ -69,7 +69,7 @@ class Observer:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ObjectKind,
         open_api: Callable[[], ObjectsApi],
         tell: Callable[[Listed | Heard], None],
         *,

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from bridge.domain.writing import Known, is_newer
 from bridge.kube.objects import Writer
 from bridge.kube.observing import Heard, Listed
@@ -80,7 +80,7 @@ def compare(writer: Writer, cluster: str, listed: Listed) -> Iterator[int]:
         yield _delete(writer, listed.kind, orphans[start : start + ORPHANS])
 
 
-def _delete(writer: Writer, kind: Kind, names: list[str]) -> int:
+def _delete(writer: Writer, kind: ObjectKind, names: list[str]) -> int:
     taken = set(
         MirrorState.objects.filter(kind=kind, name__in=names).values_list("name", flat=True)
     )
@@ -122,14 +122,14 @@ def _is_by_others(event: Heard, version: str) -> bool:
     return event.version != version and not is_newer(version, event.version)
 
 
-def _mark(kind: Kind, keys: list[int]) -> int:
+def _mark(kind: ObjectKind, keys: list[int]) -> int:
     if keys:
         _look_at(Q(pk__in=keys))
         log.warning("mirror_differs", kind=kind.value, count=len(keys))
     return len(keys)
 
 
-def _mark_left(cluster: str, kind: Kind) -> int:
+def _mark_left(cluster: str, kind: ObjectKind) -> int:
     """Mark what was left when the settings said something else."""
     policy = settings.HEADROOM.bridge.hand_edits
     left = Q(cluster=cluster, kind=kind, is_suspect=False, drifted_at__isnull=False)

@@ -20,8 +20,8 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from bridge.clusters import cluster_names, cluster_of, naming, open_door
-from bridge.domain.kinds import Kind
+from bridge.clusters import cluster_names, cluster_of, naming, open_client
+from bridge.domain.kinds import ObjectKind
 from bridge.domain.objects import Rendered
 from bridge.domain.writing import Known, backoff_seconds, rest_seconds
 from bridge.kube.login import ClusterUnavailable
@@ -111,7 +111,7 @@ class Way:
             if self.is_resting():
                 raise ClusterUnavailable(f"{self.name} was away a moment ago")
             if self.writer is None:
-                self.writer = Writer(open_door(self.name), naming(), self.name)
+                self.writer = Writer(open_client(self.name), naming(), self.name)
             return self.writer
 
     def rest(self, error: ClusterUnavailable) -> None:
@@ -183,7 +183,10 @@ class Drain:
         return len(batch)
 
     def _do(
-        self, known: Known, rows: Mapping[tuple[Kind, int], Readable], taken: set[tuple[str, ...]]
+        self,
+        known: Known,
+        rows: Mapping[tuple[ObjectKind, int], Readable],
+        taken: set[tuple[str, ...]],
     ) -> Note:
         row = rows.get((known.kind, known.source_id))
         if isinstance(row, str):
@@ -280,7 +283,7 @@ def _due(most: int, resting: Iterable[str]) -> list[Known]:
         Known(
             **{
                 **one,
-                "kind": Kind(one["kind"]),
+                "kind": ObjectKind(one["kind"]),
                 "is_left": one["is_left"] is not None,
                 "age_seconds": one["age_seconds"] and one["age_seconds"].total_seconds(),
             }
@@ -289,9 +292,9 @@ def _due(most: int, resting: Iterable[str]) -> list[Known]:
     ]
 
 
-def _render(batch: list[Known]) -> dict[tuple[Kind, int], Readable]:
-    rows: dict[tuple[Kind, int], Readable] = {}
-    for kind in Kind:
+def _render(batch: list[Known]) -> dict[tuple[ObjectKind, int], Readable]:
+    rows: dict[tuple[ObjectKind, int], Readable] = {}
+    for kind in ObjectKind:
         ids = [known.source_id for known in batch if known.kind is kind]
         if ids:
             found = render_rows(kind, ids, naming())
@@ -300,7 +303,7 @@ def _render(batch: list[Known]) -> dict[tuple[Kind, int], Readable]:
 
 
 def _taken_names(
-    batch: list[Known], rows: Mapping[tuple[Kind, int], Readable]
+    batch: list[Known], rows: Mapping[tuple[ObjectKind, int], Readable]
 ) -> set[tuple[str, ...]]:
     """Return which objects other rows bear the names of now: these are not to be deleted."""
     taken: set[tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 from django.db import transaction
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from core.changes import changed_rows, is_read_anew
 from journal.history import MOMENT, moment_of
 from journal.leases import check_leases
@@ -36,7 +36,7 @@ def _parents(table: str, column: str) -> str:
     return f"SELECT part.{column} FROM {rows}"  # noqa: S608 - our own names
 
 
-def _bereft(kind: Kind, table: str, *, which: str = "is_deletion") -> str:
+def _bereft(kind: ObjectKind, table: str, *, which: str = "is_deletion") -> str:
     changed = f"SELECT row_id FROM journal_changes('{table}', {SINCE}) WHERE {which}"  # noqa: S608
     return (
         f"SELECT source_id FROM bridge_mirrorstate WHERE kind = '{kind.value}'"  # noqa: S608
@@ -45,33 +45,33 @@ def _bereft(kind: Kind, table: str, *, which: str = "is_deletion") -> str:
 
 
 #: For each kind: the table of its rows, and the keys of those that changed.
-SOURCES: Final[dict[Kind, tuple[str, tuple[str, ...]]]] = {
-    Kind.COMMITTED_RESOURCE: (
+SOURCES: Final[dict[ObjectKind, tuple[str, tuple[str, ...]]]] = {
+    ObjectKind.COMMITTED_RESOURCE: (
         "commitments_commitment",
         (
             _own("commitments_commitment"),
             _parents("commitments_instanceassignment", "commitment_id"),
-            _bereft(Kind.COMMITTED_RESOURCE, "commitments_instanceassignment"),
+            _bereft(ObjectKind.COMMITTED_RESOURCE, "commitments_instanceassignment"),
         ),
     ),
-    Kind.RESERVATION: (
+    ObjectKind.RESERVATION: (
         "capacity_reservation",
         (
             _own("capacity_reservation"),
             _parents("capacity_reservationallocation", "reservation_id"),
             _parents("failover_failoverreservation", "reservation_id"),
-            _bereft(Kind.RESERVATION, "capacity_reservationallocation"),
+            _bereft(ObjectKind.RESERVATION, "capacity_reservationallocation"),
         ),
     ),
-    Kind.FLAVOR_GROUP_CAPACITY: ("capacity_groupcapacity", (_own("capacity_groupcapacity"),)),
-    Kind.PROJECT_QUOTA: ("capacity_projectquota", (_own("capacity_projectquota"),)),
-    Kind.HOST: (
+    ObjectKind.FLAVOR_GROUP_CAPACITY: ("capacity_groupcapacity", (_own("capacity_groupcapacity"),)),
+    ObjectKind.PROJECT_QUOTA: ("capacity_projectquota", (_own("capacity_projectquota"),)),
+    ObjectKind.HOST: (
         "hosts_host",
         (
             _own("hosts_host"),
             _parents("capacity_hostcapacity", "host_id"),
             _parents("hosts_instance", "host_id") + " WHERE part.host_id IS NOT NULL",
-            _bereft(Kind.HOST, "hosts_instance", which="true"),  # a VM leaves one for another
+            _bereft(ObjectKind.HOST, "hosts_instance", which="true"),  # a VM leaves one for another
         ),
     ),
 }

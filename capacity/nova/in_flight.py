@@ -46,7 +46,7 @@ from capacity.metrics import EXPIRED_IN_FLIGHT
 from capacity.models import Reservation, ReservationKind
 from core.chunks import in_chunks
 from core.prepared import fetch_prepared
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.state import known_until
 from hosts.models import Host, Instance
 from journal.clock import TOLERANCE, database_now
@@ -379,7 +379,7 @@ def end_expired(now: datetime | None = None) -> int:
         Reservation.objects.filter(kind=ReservationKind.IN_FLIGHT)
         .filter(
             models.Q(end_time__lte=known_until(moment)) & ~models.Q(creator=MOVING)
-            | models.Q(end_time__lte=known_until(moment, Kind.MIGRATIONS), creator=MOVING)
+            | models.Q(end_time__lte=known_until(moment, PassKind.MIGRATIONS), creator=MOVING)
             | models.Q(end_time__gt=moment + longest + TOLERANCE)
         )
         .order_by("vm_uuid", "pk")

@@ -33,7 +33,7 @@ from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import REVOKED, SlotNews, record_slot_news
 from core.chunks import in_chunks
 from hosts.domain.shrinking import has_shrunk_too_much
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.state import known_until
 from hosts.models import Host
 from journal.actors import Actor
@@ -105,7 +105,7 @@ def lost_hosts_of(zone: str, now: datetime) -> QuerySet[Host]:
 
 def _is_lost(now: datetime) -> Q:
     grace = timedelta(seconds=settings.HEADROOM.slots.lost_host_grace_seconds)
-    since = known_until(now, Kind.HOSTS) - grace
+    since = known_until(now, PassKind.HOSTS) - grace
     return Q(down_since__lte=since) | Q(terminating_since__lte=since)
 
 

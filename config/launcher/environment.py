@@ -18,8 +18,8 @@ from config.launcher.locks import entry, install_arguments, lock_of
 from config.launcher.places import Checkout, locked
 from config.launcher.terminal import LauncherError, last_lines, say, step
 
-Kind = Literal["runtime", "dev"]
-_FILES: dict[Kind, str] = {"runtime": "requirements.txt", "dev": "requirements-dev.txt"}
+Requirements = Literal["runtime", "dev"]
+_FILES: dict[Requirements, str] = {"runtime": "requirements.txt", "dev": "requirements-dev.txt"}
 _INDEX_FAILED = re.compile(
     r"No matching distribution|Could not find a version|Could not fetch|Max retries exceeded"
     r"|ConnectionError|ConnectionPool|ReadTimeout|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED"
@@ -28,7 +28,9 @@ _INDEX_FAILED = re.compile(
 Installer = Callable[[Checkout, Path], None]
 
 
-def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None = None) -> None:
+def ensure_environment(
+    checkout: Checkout, kind: Requirements, install: Installer | None = None
+) -> None:
     """Make the virtual environment and install the requirements, unless that is already done.
 
     Holds a file lock while it works, so that several starts at once do it once.
@@ -56,14 +58,14 @@ def ensure_environment(checkout: Checkout, kind: Kind, install: Installer | None
         _write_stamp(checkout, kind)
 
 
-def fingerprint(checkout: Checkout, kind: Kind) -> str:
+def fingerprint(checkout: Checkout, kind: Requirements) -> str:
     """Return a hash over the lock file of ``kind`` and Python's minor version."""
     digest = hashlib.sha256(str(sys.version_info[:2]).encode())
     digest.update(lock_of(checkout.root / _FILES[kind]).read_bytes())
     return digest.hexdigest()
 
 
-def require_environment(checkout: Checkout, kind: Kind) -> None:
+def require_environment(checkout: Checkout, kind: Requirements) -> None:
     """Make sure that the virtual environment is what the lock file says; install nothing.
 
     Raises:
@@ -80,18 +82,18 @@ def _stamp_path(checkout: Checkout) -> Path:
     return checkout.venv / "headroom-requirements.json"
 
 
-def _is_current(checkout: Checkout, kind: Kind) -> bool:
+def _is_current(checkout: Checkout, kind: Requirements) -> bool:
     try:
         stamp = json.loads(_stamp_path(checkout).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     if not isinstance(stamp, dict) or not os.access(checkout.python, os.X_OK):
         return False
-    satisfying: tuple[Kind, ...] = ("dev",) if kind == "dev" else ("runtime", "dev")
+    satisfying: tuple[Requirements, ...] = ("dev",) if kind == "dev" else ("runtime", "dev")
     return any(stamp.get(known) == fingerprint(checkout, known) for known in satisfying)
 
 
-def _write_stamp(checkout: Checkout, kind: Kind) -> None:
+def _write_stamp(checkout: Checkout, kind: Requirements) -> None:
     stamp = {kind: fingerprint(checkout, kind)}
     fresh = _stamp_path(checkout).with_suffix(".new")
     fresh.write_text(json.dumps(stamp), encoding="utf-8")

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from bridge.clusters import naming
 from bridge.domain.edits import path_text
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from bridge.models import MirrorState, OwnedFieldConflict
 from bridge.selectors import render_rows
 from capacity.models import GroupCapacity, ProjectQuota, Reservation
@@ -28,11 +28,11 @@ from hosts.models import Host
 
 #: The rows that objects are made of.
 MODELS: Final[Mapping[str, type[models.Model]]] = {
-    Kind.COMMITTED_RESOURCE: Commitment,
-    Kind.RESERVATION: Reservation,
-    Kind.FLAVOR_GROUP_CAPACITY: GroupCapacity,
-    Kind.PROJECT_QUOTA: ProjectQuota,
-    Kind.HOST: Host,
+    ObjectKind.COMMITTED_RESOURCE: Commitment,
+    ObjectKind.RESERVATION: Reservation,
+    ObjectKind.FLAVOR_GROUP_CAPACITY: GroupCapacity,
+    ObjectKind.PROJECT_QUOTA: ProjectQuota,
+    ObjectKind.HOST: Host,
 }
 MOST_ERROR_CHARACTERS: Final = 120
 
@@ -170,7 +170,7 @@ class MirrorStateAdmin(SystemOwnedAdmin[MirrorState]):
 
 def _manifest(state: MirrorState) -> tuple[str, bool]:
     """Return the YAML of an object, or why there is none, and which of the two it is."""
-    found = render_rows(Kind(state.kind), [state.source_id], naming()).get(state.source_id)
+    found = render_rows(ObjectKind(state.kind), [state.source_id], naming()).get(state.source_id)
     if found is None or isinstance(found, str):
         return found or "the row is gone: the object is to be deleted", False
     status = found.whole_status(

@@ -24,7 +24,7 @@ from hosts.domain.demo_world import (
     next_wish,
     wish_of,
 )
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import run_pass
 from journal.actors import Actor
 from journal.clock import database_now
@@ -69,8 +69,8 @@ class Driver:
 
     def begin(self) -> None:
         """Have all hosts and VMs listed once."""
-        self._listed(Kind.HOSTS)
-        self._listed(Kind.SERVERS)
+        self._listed(PassKind.HOSTS)
+        self._listed(PassKind.SERVERS)
 
     def _report(self, uuid: str) -> bool:
         provider = self.cloud.providers[uuid]
@@ -108,7 +108,7 @@ class Driver:
             return self._promise(wish)
         self.world.apply(wish)
         self.cloud.show_host(self.world.hosts[wish.host])
-        self._listed(Kind.HOSTS)
+        self._listed(PassKind.HOSTS)
         return f"{wish.act}: done"
 
     def _place(self, wish: Wish) -> str:
@@ -132,7 +132,7 @@ class Driver:
             if self.calls.claim(vm, provider, disk_gib=flavor["disk"]):
                 self.world.apply(wish, host=name)
                 self.cloud.show_vm(replace(vm, host=name), zone=zone, now=database_now())
-                self._listed(Kind.CHANGES)
+                self._listed(PassKind.CHANGES)
                 return f"{wish.act}: done"
         return f"{wish.act}: no host"
 
@@ -141,7 +141,7 @@ class Driver:
         if wish.vm is not None:
             self.calls.give_back(wish.vm.uuid)
             self.cloud.hide_vm(wish.vm.uuid, now=database_now())
-        self._listed(Kind.CHANGES)
+        self._listed(PassKind.CHANGES)
         return f"{wish.act}: done"
 
     def _promise(self, wish: Wish) -> str:
@@ -161,9 +161,9 @@ class Driver:
         self.world.apply(wish)
         return f"{wish.act}: done"
 
-    def _listed(self, kind: Kind) -> None:
+    def _listed(self, kind: PassKind) -> None:
         run_pass(kind, cloud=self.cloud, actor=ACTOR, request_id="demo-region")
-        if kind is not Kind.HOSTS:
+        if kind is not PassKind.HOSTS:
             self.cloud.forget_changes()
 
     def _claim_first(self, uuids: Sequence[str]) -> int:

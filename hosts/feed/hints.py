@@ -15,7 +15,7 @@ from django.db import transaction
 
 from hosts.clients.listing import COMPUTE, CloudReader
 from hosts.domain.notifications import Hint
-from hosts.feed.lists import Kind, in_parallel, lists_of
+from hosts.feed.lists import PassKind, in_parallel, lists_of
 from hosts.models import FeedHint, Instance
 from journal.clock import database_now
 from journal.nudges import hint_worker
@@ -45,13 +45,13 @@ def note_hints(hints: Collection[Hint]) -> None:
     hint_worker(CHANGES_TASK)
 
 
-def hinted_kinds() -> list[Kind]:
+def hinted_kinds() -> list[PassKind]:
     """Return the kinds, other than VMs, that hints ask for."""
-    hints = FeedHint.objects.exclude(kind=Kind.SERVERS).order_by("kind")
-    return [Kind(kind) for kind in hints.values_list("kind", flat=True).distinct()]
+    hints = FeedHint.objects.exclude(kind=PassKind.SERVERS).order_by("kind")
+    return [PassKind(kind) for kind in hints.values_list("kind", flat=True).distinct()]
 
 
-def forget_hints(kind: Kind, until: datetime) -> None:
+def forget_hints(kind: PassKind, until: datetime) -> None:
     """Forget the hints that a pass has looked at.
 
     Args:
@@ -66,8 +66,8 @@ def hinted_servers(cloud: CloudReader) -> Iterator[Json]:
     Nova hides VMs of other projects from whoever is no administrator: a 404 counts where it shows
     another VM of that project.
     """
-    (servers,) = lists_of(Kind.SERVERS)
-    hints = FeedHint.objects.filter(kind=Kind.SERVERS).order_by("seen_at")
+    (servers,) = lists_of(PassKind.SERVERS)
+    hints = FeedHint.objects.filter(kind=PassKind.SERVERS).order_by("seen_at")
     vm_uuids = list(hints.values_list("object_id", flat=True)[:MOST_LOOKED_AT])
     known: Iterable[tuple[str, str]] = Instance.objects.filter(
         openstack_id__in=vm_uuids

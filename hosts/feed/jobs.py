@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 
 from hosts.feed.hints import hinted_kinds
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import NothingReadYet, run_pass
 from hosts.feed.state import is_fed
 from hosts.models import Host, Instance
@@ -29,18 +29,18 @@ FULL_TASK = "hosts.feed_pass"
 
 def follow_changes(run: Run) -> dict[str, object]:
     """Look at the VMs that changed since the last look, and have done what else hints ask for."""
-    result = _pass(run, Kind.CHANGES)
+    result = _pass(run, PassKind.CHANGES)
     for kind in hinted_kinds():
         send_task(FULL_TASK, [kind.value])
     return result
 
 
-def full_pass(run: Run, kind: Kind) -> dict[str, object]:
+def full_pass(run: Run, kind: PassKind) -> dict[str, object]:
     """Read all that the cloud lists of a kind; VMs come at once to hosts that are new."""
     return _pass(run, kind)
 
 
-def _pass(run: Run, kind: Kind) -> dict[str, object]:
+def _pass(run: Run, kind: PassKind) -> dict[str, object]:
     if not is_fed():
         return {"outcome": "off"}
     try:
@@ -56,7 +56,7 @@ def _pass(run: Run, kind: Kind) -> dict[str, object]:
         log.warning("feed_pass_failed", kind=kind, code=error.code, error=error.message)
         return {"outcome": "failed", "code": error.code}
     if report.of(HYPERVISORS).created and vms_wait_for_hosts():
-        send_task(FULL_TASK, [Kind.SERVERS.value])
+        send_task(FULL_TASK, [PassKind.SERVERS.value])
     return {counts.section: counts.changed for counts in report.counts.values()}
 
 

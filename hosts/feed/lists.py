@@ -46,7 +46,7 @@ Json = Any  # bodies keep the APIs' own shapes
 Reader = Callable[[CloudReader], Iterator[Json]]
 
 
-class Kind(StrEnum):
+class PassKind(StrEnum):
     """What is read in one pass, in the order in which a first day needs it."""
 
     IDENTITY = "identity"
@@ -73,7 +73,7 @@ class CloudList:
     """
 
     section: str
-    kind: Kind | None
+    kind: PassKind | None
     service: str
     read: Reader
     own: str = ""
@@ -252,44 +252,44 @@ LISTS: Final = tuple(
     for section, kind, service, read, own in (
         (
             DOMAINS,
-            Kind.IDENTITY,
+            PassKind.IDENTITY,
             IDENTITY,
             partial(_identity, kind="domains"),
             "/domains/{}",
         ),
         (
             PROJECTS,
-            Kind.IDENTITY,
+            PassKind.IDENTITY,
             IDENTITY,
             partial(_identity, kind="projects"),
             "/projects/{}",
         ),
         (
             FLAVORS,
-            Kind.FLAVORS,
+            PassKind.FLAVORS,
             COMPUTE,
             _paged(COMPUTE, "/flavors/detail?is_public=None", "flavors"),
             "/flavors/{}",
         ),
         (
             HYPERVISORS,
-            Kind.HOSTS,
+            PassKind.HOSTS,
             COMPUTE,
             _paged(COMPUTE, "/os-hypervisors/detail", "hypervisors"),
             "/os-hypervisors/{}",
         ),
-        (SERVICES, Kind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-services", "services"), ""),
-        (AGGREGATES, Kind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-aggregates", "aggregates"), ""),
+        (SERVICES, PassKind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-services", "services"), ""),
+        (AGGREGATES, PassKind.HOSTS, COMPUTE, _whole(COMPUTE, "/os-aggregates", "aggregates"), ""),
         (
             SERVERS,
-            Kind.SERVERS,
+            PassKind.SERVERS,
             COMPUTE,
             _paged(COMPUTE, "/servers/detail?all_tenants=1", "servers"),
             "/servers/{}",
         ),
-        (SERVER_GROUPS, Kind.SERVER_GROUPS, COMPUTE, _server_groups, "/os-server-groups/{}"),
-        (IMAGES, Kind.IMAGES, IMAGE, _paged(IMAGE, "/images", "images"), "/images/{}"),
-        (PROVIDERS, Kind.HOSTS, PLACEMENT, _providers, ""),
+        (SERVER_GROUPS, PassKind.SERVER_GROUPS, COMPUTE, _server_groups, "/os-server-groups/{}"),
+        (IMAGES, PassKind.IMAGES, IMAGE, _paged(IMAGE, "/images", "images"), "/images/{}"),
+        (PROVIDERS, PassKind.HOSTS, PLACEMENT, _providers, ""),
         (COMMITMENTS, None, LIMES, _commitments, ""),
     )
 )
@@ -297,7 +297,7 @@ LISTS: Final = tuple(
 
 MIGRATION_LIST: Final = CloudList(
     section=MIGRATIONS,
-    kind=Kind.MIGRATIONS,
+    kind=PassKind.MIGRATIONS,
     service=COMPUTE,
     read=_migrations,
     is_over=migration_is_over,
@@ -306,6 +306,6 @@ MIGRATION_LIST: Final = CloudList(
 LIVE_LISTS: Final = (*LISTS, MIGRATION_LIST)
 
 
-def lists_of(kind: Kind) -> tuple[CloudList, ...]:
+def lists_of(kind: PassKind) -> tuple[CloudList, ...]:
     """Return the lists that a full pass of a kind reads."""
     return tuple(each for each in LIVE_LISTS if each.kind is kind)

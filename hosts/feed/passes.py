@@ -11,7 +11,7 @@ from django.conf import settings
 
 from hosts.clients.listing import COMPUTE, CloudReader
 from hosts.feed.hints import forget_hints, hinted_servers
-from hosts.feed.lists import CloudList, Kind, changed_servers, lists_of
+from hosts.feed.lists import CloudList, PassKind, changed_servers, lists_of
 from hosts.feed.providers import changed_providers
 from hosts.feed.reading import CloudSource
 from hosts.feed.state import begin_pass, fail_pass, finish_pass, listed_at
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Json = Any  # bodies keep the APIs' own shapes
 
 LEASE: Final = "hosts.feed"
-FULL_KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.CHANGES)
+FULL_KINDS: Final = tuple(kind for kind in PassKind if kind is not PassKind.CHANGES)
 
 
 class NothingReadYet(HeadroomError):  # noqa: N818 - says what is the case
@@ -40,7 +40,7 @@ class NothingReadYet(HeadroomError):  # noqa: N818 - says what is the case
 
 
 def run_pass(
-    kind: Kind,
+    kind: PassKind,
     *,
     cloud: CloudReader,
     actor: Actor,
@@ -65,10 +65,10 @@ def run_pass(
     with held_lease(f"{LEASE}.{kind}") as is_alone:
         if not is_alone:
             raise Busy(f"another pass over {kind} is on", lease=f"{LEASE}.{kind}")
-        lists = _changes() if kind is Kind.CHANGES else _lists(kind)
+        lists = _changes() if kind is PassKind.CHANGES else _lists(kind)
         began = begin_pass(kind)
         source = CloudSource(cloud, lists, most_asked=settings.HEADROOM.feed.most_asked)
-        options = ImportOptions(prune=kind is not Kind.CHANGES, accepts_shrink=accepts_shrink)
+        options = ImportOptions(prune=kind is not PassKind.CHANGES, accepts_shrink=accepts_shrink)
         run = ImportRun(
             actor=actor,
             request_id=request_id,
@@ -90,11 +90,11 @@ def run_pass(
             raise
         keep_region({}, otherwise={"name": cloud.region_name, "source": "feed"})
         finish_pass(kind, began, run.report)
-        forget_hints(Kind.SERVERS if kind is Kind.CHANGES else kind, began)
+        forget_hints(PassKind.SERVERS if kind is PassKind.CHANGES else kind, began)
     return run.report
 
 
-def _lists(kind: Kind) -> tuple[CloudList, ...]:
+def _lists(kind: PassKind) -> tuple[CloudList, ...]:
     """Return the lists of a full pass; providers that did not change are not read again."""
     return tuple(
         replace(each, read=changed_providers) if each.section == PROVIDERS else each
@@ -108,7 +108,7 @@ def _changes() -> tuple[CloudList, ...]:
     Raises:
         NothingReadYet: Nobody knows since when.
     """
-    since = listed_at(Kind.CHANGES)
+    since = listed_at(PassKind.CHANGES)
     if since is None:
         raise NothingReadYet("all VMs have to be read once before changes can be told")
     since -= timedelta(seconds=settings.HEADROOM.feed.overlap_seconds)
@@ -123,4 +123,4 @@ def _changes() -> tuple[CloudList, ...]:
             if server.get("id") not in looked_at:
                 yield server
 
-    return (CloudList(section=SERVERS, kind=Kind.CHANGES, service=COMPUTE, read=read),)
+    return (CloudList(section=SERVERS, kind=PassKind.CHANGES, service=COMPUTE, read=read),)

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F, Value
 from django.db.models.functions import Greatest, Least
 
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import DeletedVM, FeedPass
 from hosts.region.about import keep_region
 from journal.clock import database_now
@@ -33,7 +33,7 @@ def begin_pass(kind: str) -> datetime:
     """Note that a pass begins; return when, by the database's time.
 
     Args:
-        kind: A :class:`hosts.feed.lists.Kind`, or the name of a list that the cloud's APIs lack.
+        kind: A :class:`hosts.feed.lists.PassKind`, or the name of a list that the APIs lack.
     """
     began = database_now()
     FeedPass.objects.update_or_create(kind=kind, defaults={"began_at": began})
@@ -64,13 +64,13 @@ def finish_pass(kind: str, began: datetime, report: ImportReport) -> None:
         counted = FeedPass.objects.filter(kind=kind, began_at=began).update(
             listed_at=Greatest("listed_at", began)
         )
-        if kind == Kind.SERVERS and counted:
+        if kind == PassKind.SERVERS and counted:
             # What changed before all VMs were read need not be asked for again.
-            FeedPass.objects.get_or_create(kind=Kind.CHANGES)
-            changes = FeedPass.objects.filter(kind=Kind.CHANGES)
+            FeedPass.objects.get_or_create(kind=PassKind.CHANGES)
+            changes = FeedPass.objects.filter(kind=PassKind.CHANGES)
             changes.update(listed_at=Greatest("listed_at", began))
             DeletedVM.objects.filter(seen_at__lt=began).delete()
-        if kind in {Kind.SERVERS, Kind.CHANGES}:
+        if kind in {PassKind.SERVERS, PassKind.CHANGES}:
             _tell_when_listed()
 
 
@@ -84,8 +84,8 @@ def vms_are_of(taken_at: datetime | None) -> None:
         taken_at: When the file's list was taken; None, where it does not say so, until all VMs are
             read anew.
     """
-    FeedPass.objects.filter(kind=Kind.SERVERS).update(began_at=None)
-    FeedPass.objects.filter(kind=Kind.CHANGES).update(
+    FeedPass.objects.filter(kind=PassKind.SERVERS).update(began_at=None)
+    FeedPass.objects.filter(kind=PassKind.CHANGES).update(
         began_at=None, listed_at=Least("listed_at", Value(taken_at)) if taken_at else None
     )
     _tell_when_listed()
@@ -108,7 +108,7 @@ def listed_at(kind: str) -> datetime | None:
     return FeedPass.objects.filter(kind=kind).values_list("listed_at", flat=True).first()
 
 
-def known_until(now: datetime, kind: Kind = Kind.CHANGES) -> datetime:
+def known_until(now: datetime, kind: PassKind = PassKind.CHANGES) -> datetime:
     """Return the time until which is known what the cloud lists: graces are over only by then.
 
     What happened later no completed pass can have seen. Without a feed it is the present, as
@@ -130,7 +130,7 @@ def late_kinds(now: datetime) -> dict[str, int | None]:
     """
     listed = dict(FeedPass.objects.values_list("kind", "listed_at"))
     late: dict[str, int | None] = {}
-    for kind in Kind:
+    for kind in PassKind:
         since = listed.get(kind.value)
         seconds = None if since is None else int((now - since).total_seconds())
         interval = getattr(settings.HEADROOM.feed, f"{kind}_interval_seconds")
@@ -141,5 +141,5 @@ def late_kinds(now: datetime) -> dict[str, int | None]:
 
 def _tell_when_listed() -> None:
     """Tell from when the VMs are: from the newest pass, which need not be the last to end."""
-    since = listed_at(Kind.CHANGES)
+    since = listed_at(PassKind.CHANGES)
     keep_region({"taken_at": since.isoformat() if since else ""})

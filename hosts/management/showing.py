@@ -10,7 +10,7 @@ from django.core.management.base import OutputWrapper
 from rich.table import Table
 
 from hosts.clients.listing import CloudReader
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import run_pass
 from hosts.region.run import ImportProgress, ImportReport
 from journal.actors import Actor
@@ -18,8 +18,8 @@ from journal.progress import StepBar, printing_to, progress_bars
 
 
 def watched_passes(
-    kinds: Iterable[Kind], cloud: CloudReader, *, actor: Actor, accepts_shrink: bool = False
-) -> dict[Kind, ImportReport]:
+    kinds: Iterable[PassKind], cloud: CloudReader, *, actor: Actor, accepts_shrink: bool = False
+) -> dict[PassKind, ImportReport]:
     """Read lists of a live cloud one after the other, with a bar; return what came of each.
 
     Raises:

@@ -40,7 +40,7 @@ _BYTES_PER_TREE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CandidateAnswer:
     """An answer.
 
     Attributes:
@@ -155,7 +155,7 @@ class AnswerCache:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
-        self._answers: dict[Hashable, Answer] = {}
+        self._answers: dict[Hashable, CandidateAnswer] = {}
         self._requests: OrderedDict[Hashable, tuple[_Requests, int]] = OrderedDict()
         self._bytes = 0
 
@@ -168,7 +168,7 @@ class AnswerCache:
         """Return of how many searches the candidates are kept."""
         return len(self._requests)
 
-    def known(self, key: Hashable, snapshot: Snapshot) -> Answer | None:
+    def known(self, key: Hashable, snapshot: Snapshot) -> CandidateAnswer | None:
         """Return the answer if it was given from this very snapshot.
 
         Args:
@@ -206,7 +206,7 @@ class AnswerCache:
         minor: int,
         *,
         room: Room | None = None,
-    ) -> Answer:
+    ) -> CandidateAnswer:
         """Return the answer of a search, and keep it.
 
         Args:
@@ -217,7 +217,7 @@ class AnswerCache:
             room: From which the candidates follow, where that is known.
         """
         if not len(candidates):
-            return Answer(pieces=(NOTHING,), found=0)
+            return CandidateAnswer(pieces=(NOTHING,), found=0)
         with self._lock:
             known = self._requests.get(key)
         is_known = known is not None and known[0].are_of(snapshot, candidates)
@@ -234,12 +234,14 @@ class AnswerCache:
             room=None if candidates.is_cut else room,
         )
         pieces = answer_pieces(text, snapshot, candidates, minor, shown)
-        answer = Answer(pieces=pieces, found=len(candidates))
+        answer = CandidateAnswer(pieces=pieces, found=len(candidates))
         with self._lock:
             self._keep(key, snapshot, answer, requests)
         return answer
 
-    def _keep(self, key: Hashable, snapshot: Snapshot, answer: Answer, requests: _Requests) -> None:
+    def _keep(
+        self, key: Hashable, snapshot: Snapshot, answer: CandidateAnswer, requests: _Requests
+    ) -> None:
         if self._snapshot is not snapshot:
             self._snapshot, self._answers = snapshot, {}
         self._drop(key)

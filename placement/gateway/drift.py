@@ -49,7 +49,7 @@ DELETE FROM placement_hybrid_report
 """
 
 
-class Kind(StrEnum):
+class DriftKind(StrEnum):
     """What does not fit."""
 
     SHADOW = "shadow"
@@ -68,7 +68,7 @@ class Finding:
         detail: What is wrong with it.
     """
 
-    kind: Kind
+    kind: DriftKind
     subject: str
     detail: str
 
@@ -86,7 +86,7 @@ class Report:
     def counts(self) -> Mapping[str, int]:
         """How many findings there are, by kind; zeros included."""
         found = Counter(str(one.kind) for one in self.findings)
-        return {str(kind): found[kind] for kind in Kind}
+        return {str(kind): found[kind] for kind in DriftKind}
 
 
 def is_hybrid() -> bool:
@@ -132,7 +132,7 @@ def make_names_there(peer: Peer, findings: Iterable[Finding]) -> int:
     Raises:
         PeerError: it refuses one.
     """
-    paths = {Kind.TRAIT: ("/traits", 6), Kind.RESOURCE_CLASS: ("/resource_classes", 7)}
+    paths = {DriftKind.TRAIT: ("/traits", 6), DriftKind.RESOURCE_CLASS: ("/resource_classes", 7)}
     made = 0
     for one in findings:
         if one.kind not in paths:
@@ -158,7 +158,7 @@ def _shadows(peer: Peer, rows: Mapping[str, Any]) -> Iterator[Finding]:
         count = len(held.get("allocations", {}))
         what = "the UUID" if uuid in uuids else f"the name of {names[row['name']]}"
         yield Finding(
-            kind=Kind.SHADOW,
+            kind=DriftKind.SHADOW,
             subject=uuid,
             detail=f"{row['name']} has {what} of ours; "
             f"{plural(count, 'consumer')} with something of it there",
@@ -185,7 +185,7 @@ def _owners(peer: Peer, both: Iterable[ConsumerRecord]) -> Iterator[Finding]:
         again = peer.consumer(record.uuid)
         found = _differing(again) if again is not None else []
         if found:
-            yield Finding(kind=Kind.OWNER, subject=record.uuid, detail="; ".join(found))
+            yield Finding(kind=DriftKind.OWNER, subject=record.uuid, detail="; ".join(found))
 
 
 def _differing(there: ConsumerRecord) -> list[str]:
@@ -209,8 +209,8 @@ def _names(peer: Peer) -> Iterator[Finding]:
     """Tell custom names that ours use and the other side does not know."""
     classes, traits = peer.names()
     for kind, statement, known in (
-        (Kind.TRAIT, USED_TRAITS, traits),
-        (Kind.RESOURCE_CLASS, USED_CLASSES, classes),
+        (DriftKind.TRAIT, USED_TRAITS, traits),
+        (DriftKind.RESOURCE_CLASS, USED_CLASSES, classes),
     ):
         for (name,) in fetch(statement):
             if name.startswith(CUSTOM_PREFIX) and name not in known:
@@ -222,4 +222,4 @@ def _unsettled() -> Iterator[Finding]:
     """Tell writes of both sides whose outcome nobody knows."""
     for row in SplitWrite.objects.exclude(error="")[:MOST_FINDINGS]:
         names = ", ".join(sorted(row.theirs))
-        yield Finding(kind=Kind.UNSETTLED, subject=str(row.pk), detail=f"{names}: {row.error}")
+        yield Finding(kind=DriftKind.UNSETTLED, subject=str(row.pk), detail=f"{names}: {row.error}")

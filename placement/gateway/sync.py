@@ -35,7 +35,7 @@ MOST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class NameKind:
     """A kind of names.
 
     Attributes:
@@ -56,7 +56,7 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind(
+    NameKind(
         name="traits",
         group=Group.TRAITS,
         path="/traits",
@@ -65,7 +65,7 @@ KINDS: Final = (
         table="placement_trait",
         delete=delete_trait,
     ),
-    Kind(
+    NameKind(
         name="resource_classes",
         group=Group.RESOURCE_CLASSES,
         path="/resource_classes",
@@ -115,7 +115,7 @@ def sync_names(ask: Asks | None = None) -> list[Synced]:
     return done
 
 
-def _synced(kind: Kind, ask: Asks) -> Synced:
+def _synced(kind: NameKind, ask: Asks) -> Synced:
     try:
         names = _listed(kind, ask)
     except HeadroomError as error:  # what was copied before stays
@@ -134,7 +134,9 @@ def _synced(kind: Kind, ask: Asks) -> Synced:
     )
 
 
-def _listed(kind: Kind, ask: Asks) -> Collection[str] | Any:  # Any: a set, whose operators are used
+def _listed(
+    kind: NameKind, ask: Asks
+) -> Collection[str] | Any:  # Any: a set, whose operators are used
     answer = ask("GET", kind.path, kind.minor)
     if answer.status != OK:
         raise UpstreamFailed(f"GET {kind.path} answered {answer.status}")
@@ -148,12 +150,12 @@ def _listed(kind: Kind, ask: Asks) -> Collection[str] | Any:  # Any: a set, whos
     return names
 
 
-def _insert(kind: Kind, names: list[str]) -> None:
+def _insert(kind: NameKind, names: list[str]) -> None:
     if run(INSERT.format(table=kind.table), [text_array(names)]).rowcount:
         log_changes([ALL_ROOTS], Change.Kind.NAMES)
 
 
-def _deleted(kind: Kind, name: str) -> bool:
+def _deleted(kind: NameKind, name: str) -> bool:
     if not name.startswith(CUSTOM_PREFIX):
         return False
     with suppress(PlacementError):  # it is used here, or gone already

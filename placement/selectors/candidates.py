@@ -16,7 +16,7 @@ import structlog
 
 from core.conf import headroom
 from journal.heavy import computed_apart
-from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
+from placement.domain.candidate_answers import AnswerCache, CandidateAnswer, decisive_room
 from placement.domain.candidate_encoding import encode_candidates
 from placement.domain.candidate_explain import Explanation, explain_candidates
 from placement.domain.candidate_parsing import ParsedQuery, QueryCache
@@ -79,7 +79,7 @@ def _answer(
     key: tuple[str, int, SearchOptions],
     snapshot: Snapshot,
     options: SearchOptions,
-) -> Answer:
+) -> CandidateAnswer:
     """Return the answer of a search, the last one if nothing changed since."""
     answers = _kept_answers()
     known = answers.known(key, snapshot)
@@ -105,9 +105,9 @@ def _answer(
     return answers.encoded(key, snapshot, again, minor, room=room)
 
 
-def _shown_once(snapshot: Snapshot, found: Candidates, minor: int) -> Answer:
+def _shown_once(snapshot: Snapshot, found: Candidates, minor: int) -> CandidateAnswer:
     """Return an answer that is not the next one to the same search."""
-    return Answer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
+    return CandidateAnswer(pieces=(encode_candidates(snapshot, found, minor),), found=len(found))
 
 
 class Turns:

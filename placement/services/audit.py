@@ -33,7 +33,7 @@ DROP_GUARD_ROWS: Final = 5
 BATCH_ROWS: Final = 200
 
 
-class Kind(StrEnum):
+class AuditKind(StrEnum):
     """What may be wrong."""
 
     DRIFT = "drift"
@@ -48,17 +48,22 @@ class Kind(StrEnum):
 
 
 #: What makes answers wrong.
-BREAKS_ANSWERS: Final = (Kind.DRIFT, Kind.WRONG_ROOT, Kind.LOOP, Kind.EMPTY_CONSUMER)
-REPAIRS: Mapping[Kind, str] = {
-    Kind.DRIFT: "used amount is set to the sum of the allocations",
-    Kind.PROJECT_USAGE: "usage of all projects is summed up anew",
-    Kind.EMPTY_CONSUMER: "deleted",
-    Kind.WRONG_ROOT: "root is set to the top of the chain of parents",
-    Kind.LOOP: "not repaired: give one of the providers another parent",
-    Kind.UNUSED_AGGREGATE: "deleted",
-    Kind.ORPHAN: "allocations are given back",
-    Kind.MISSING: "not repaired: run nova-manage placement heal_allocations for this VM",
-    Kind.UNKNOWN_TRAIT: "not repaired: create the trait, or correct the flavor",
+BREAKS_ANSWERS: Final = (
+    AuditKind.DRIFT,
+    AuditKind.WRONG_ROOT,
+    AuditKind.LOOP,
+    AuditKind.EMPTY_CONSUMER,
+)
+REPAIRS: Mapping[AuditKind, str] = {
+    AuditKind.DRIFT: "used amount is set to the sum of the allocations",
+    AuditKind.PROJECT_USAGE: "usage of all projects is summed up anew",
+    AuditKind.EMPTY_CONSUMER: "deleted",
+    AuditKind.WRONG_ROOT: "root is set to the top of the chain of parents",
+    AuditKind.LOOP: "not repaired: give one of the providers another parent",
+    AuditKind.UNUSED_AGGREGATE: "deleted",
+    AuditKind.ORPHAN: "allocations are given back",
+    AuditKind.MISSING: "not repaired: run nova-manage placement heal_allocations for this VM",
+    AuditKind.UNKNOWN_TRAIT: "not repaired: create the trait, or correct the flavor",
 }
 
 
@@ -80,7 +85,7 @@ class AuditFinding:
         row_id: Row to repair; 0 where there is none.
     """
 
-    kind: Kind
+    kind: AuditKind
     subject: str
     name: str
     detail: str
@@ -221,16 +226,16 @@ SELECT f.openstack_id, f.name, 'asks for trait ' || asked.trait || ', which nobo
    AND EXISTS (SELECT FROM placement_provider)
  ORDER BY f.name, asked.trait
 """
-_QUERIES: Mapping[Kind, str] = {
-    Kind.DRIFT: DRIFT_SQL,
-    Kind.PROJECT_USAGE: PROJECT_USAGE_SQL,
-    Kind.EMPTY_CONSUMER: EMPTY_CONSUMER_SQL,
-    Kind.WRONG_ROOT: WRONG_ROOT_SQL,
-    Kind.LOOP: LOOP_SQL,
-    Kind.UNUSED_AGGREGATE: UNUSED_AGGREGATE_SQL,
-    Kind.ORPHAN: ORPHAN_SQL,
-    Kind.MISSING: MISSING_SQL,
-    Kind.UNKNOWN_TRAIT: UNKNOWN_TRAIT_SQL,
+_QUERIES: Mapping[AuditKind, str] = {
+    AuditKind.DRIFT: DRIFT_SQL,
+    AuditKind.PROJECT_USAGE: PROJECT_USAGE_SQL,
+    AuditKind.EMPTY_CONSUMER: EMPTY_CONSUMER_SQL,
+    AuditKind.WRONG_ROOT: WRONG_ROOT_SQL,
+    AuditKind.LOOP: LOOP_SQL,
+    AuditKind.UNUSED_AGGREGATE: UNUSED_AGGREGATE_SQL,
+    AuditKind.ORPHAN: ORPHAN_SQL,
+    AuditKind.MISSING: MISSING_SQL,
+    AuditKind.UNKNOWN_TRAIT: UNKNOWN_TRAIT_SQL,
 }
 
 REBUILD_PROJECT_USAGE = "SELECT placement_rebuild_project_usage()"
@@ -277,7 +282,9 @@ def usage_drift() -> tuple[AuditFinding, ...]:
     One statement, so that a write that is under way is seen whole or not at all.
     """
     return tuple(
-        AuditFinding(kind=Kind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3])
+        AuditFinding(
+            kind=AuditKind.DRIFT, subject=row[0], name=row[1], detail=row[2], row_id=row[3]
+        )
         for row in fetch(DRIFT_SQL)
     )
 
@@ -285,7 +292,7 @@ def usage_drift() -> tuple[AuditFinding, ...]:
 def flavors_with_unknown_traits() -> tuple[AuditFinding, ...]:
     """Return the flavors that ask for a trait that nobody created, a finding for each trait."""
     return tuple(
-        AuditFinding(kind=Kind.UNKNOWN_TRAIT, subject=row[0], name=row[1], detail=row[2])
+        AuditFinding(kind=AuditKind.UNKNOWN_TRAIT, subject=row[0], name=row[1], detail=row[2])
         for row in fetch(UNKNOWN_TRAIT_SQL)
     )
 
@@ -307,7 +314,7 @@ def find_problems(limits: AuditLimits | None = None) -> tuple[AuditFinding, ...]
 
 def repair_problems(
     findings: Sequence[AuditFinding], *, actor: Actor, request_id: str, is_forced: bool = False
-) -> Mapping[Kind, int]:
+) -> Mapping[AuditKind, int]:
     """Repair what can be repaired, each kind in short transactions of its own; return how much.
 
     Args:
@@ -319,18 +326,22 @@ def repair_problems(
         TooManyOrphansError: more than a fifth of all consumers would go, and at least five; nothing
             was changed.
     """
-    by_kind: dict[Kind, list[AuditFinding]] = {kind: [] for kind in Kind}
+    by_kind: dict[AuditKind, list[AuditFinding]] = {kind: [] for kind in AuditKind}
     for finding in findings:
         by_kind[finding.kind].append(finding)
     if not is_forced:
-        _refuse_mass_deletion(by_kind[Kind.ORPHAN])
+        _refuse_mass_deletion(by_kind[AuditKind.ORPHAN])
     return {
-        Kind.DRIFT: _repair_drift(by_kind[Kind.DRIFT], actor, request_id),
-        Kind.PROJECT_USAGE: _repair_project_usage(by_kind[Kind.PROJECT_USAGE], actor, request_id),
-        Kind.EMPTY_CONSUMER: _delete(by_kind[Kind.EMPTY_CONSUMER], DELETE_EMPTY_SQL),
-        Kind.WRONG_ROOT: _repair_roots(by_kind[Kind.WRONG_ROOT], actor, request_id),
-        Kind.UNUSED_AGGREGATE: _delete(by_kind[Kind.UNUSED_AGGREGATE], DELETE_AGGREGATES_SQL),
-        Kind.ORPHAN: _give_back(by_kind[Kind.ORPHAN], actor, request_id),
+        AuditKind.DRIFT: _repair_drift(by_kind[AuditKind.DRIFT], actor, request_id),
+        AuditKind.PROJECT_USAGE: _repair_project_usage(
+            by_kind[AuditKind.PROJECT_USAGE], actor, request_id
+        ),
+        AuditKind.EMPTY_CONSUMER: _delete(by_kind[AuditKind.EMPTY_CONSUMER], DELETE_EMPTY_SQL),
+        AuditKind.WRONG_ROOT: _repair_roots(by_kind[AuditKind.WRONG_ROOT], actor, request_id),
+        AuditKind.UNUSED_AGGREGATE: _delete(
+            by_kind[AuditKind.UNUSED_AGGREGATE], DELETE_AGGREGATES_SQL
+        ),
+        AuditKind.ORPHAN: _give_back(by_kind[AuditKind.ORPHAN], actor, request_id),
     }
 
 
@@ -425,9 +436,9 @@ def _give_back(findings: Sequence[AuditFinding], actor: Actor, request_id: str) 
     return given_back
 
 
-_OBJECT_TYPES: Mapping[Kind, str] = {
-    Kind.ORPHAN: "Consumer",
-    Kind.PROJECT_USAGE: "ConsumerProject",
+_OBJECT_TYPES: Mapping[AuditKind, str] = {
+    AuditKind.ORPHAN: "Consumer",
+    AuditKind.PROJECT_USAGE: "ConsumerProject",
 }
 
 

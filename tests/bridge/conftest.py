@@ -10,8 +10,8 @@ import pytest
 from bridge.conf import BridgeCluster, BridgeSettings
 from bridge.domain.kinds import PLURALS, Naming
 from bridge.hypervisors import allocated
+from bridge.kube.client import ClusterClient
 from bridge.kube.definitions import load_definitions
-from bridge.kube.door import Door
 from capacity import hooks
 from tests.bridge.mirrors import SECONDS, install_kinds
 from tests.kube.server import Cluster
@@ -19,9 +19,11 @@ from tests.kube.server import Cluster
 
 @pytest.fixture(scope="session")
 def kinds(api_server: Cluster) -> Cluster:
-    door = Door(kubeconfig=api_server.kubeconfig, context="", timeout_seconds=SECONDS, threads=2)
-    install_kinds(door, load_definitions(Naming()))
-    door.close()
+    client = ClusterClient(
+        kubeconfig=api_server.kubeconfig, context="", timeout_seconds=SECONDS, threads=2
+    )
+    install_kinds(client, load_definitions(Naming()))
+    client.close()
     return api_server
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from bridge.clusters import naming, open_door
-from bridge.domain.kinds import Kind
+from bridge.clusters import naming, open_client
+from bridge.domain.kinds import ObjectKind
 from bridge.domain.objects import MOVING, Rendered
+from bridge.kube.client import ClusterClient
 from bridge.kube.definitions import Definition, await_served, install
-from bridge.kube.door import Door
 from bridge.kube.listing import ObjectsApi
 from bridge.kube.login import ClusterUnavailable
 from bridge.kube.observing import Listed
@@ -26,18 +26,18 @@ from tests.kube.server import Cluster
 SECONDS = 30.0
 
 
-def install_kinds(door: Door, definitions: list[Definition]) -> None:
+def install_kinds(client: ClusterClient, definitions: list[Definition]) -> None:
     """Install definitions and wait until objects can be read, which is a little later."""
     for definition in definitions:
-        install(door, definition)
-    assert await_served(door, definitions, wait=lambda done: wait_until(done, SECONDS))
+        install(client, definition)
+    assert await_served(client, definitions, wait=lambda done: wait_until(done, SECONDS))
 
     def are_listed() -> bool:
         for definition in definitions:
             spec = definition.manifest["spec"]
             path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
             try:
-                door.get(path)
+                client.get(path)
             except ClusterUnavailable:
                 return False
         return True
@@ -82,19 +82,19 @@ def mirroring() -> Iterator[Callable[[Callable[[], bool] | None], bool]]:
             mirror.close()
 
 
-def listed_kind(kind: Kind) -> Listed:
+def listed_kind(kind: ObjectKind) -> Listed:
     """Return what the cluster has of a kind now."""
     chosen = naming()
     path = f"/apis/{chosen.api_version}/{kind.plural}"
     with closing(
-        ObjectsApi(open_door("test"), path, silence_seconds=SECONDS, is_whole=False)
+        ObjectsApi(open_client("test"), path, silence_seconds=SECONDS, is_whole=False)
     ) as api:
         page = api.page(limit=500)
     found = {body["metadata"]["name"]: body["metadata"]["resourceVersion"] for body in page.objects}
     return Listed(kind=kind, version=page.version, versions=found)
 
 
-def rows() -> dict[tuple[Kind, str], Rendered]:
+def rows() -> dict[tuple[ObjectKind, str], Rendered]:
     """Return what the database says, straight from all rows."""
     found = {}
     for kind, (table, _) in SOURCES.items():
@@ -105,11 +105,11 @@ def rows() -> dict[tuple[Kind, str], Rendered]:
     return found
 
 
-def objects(cluster: Cluster) -> dict[tuple[Kind, str], dict[str, Any]]:
+def objects(cluster: Cluster) -> dict[tuple[ObjectKind, str], dict[str, Any]]:
     """Return what the cluster has, as kubectl gives it."""
-    kinds = ",".join(f"{kind.plural}.{naming().group}" for kind in Kind)
+    kinds = ",".join(f"{kind.plural}.{naming().group}" for kind in ObjectKind)
     items = cluster.get(kinds)["items"]
-    return {(Kind(item["kind"]), item["metadata"]["name"]): item for item in items}
+    return {(ObjectKind(item["kind"]), item["metadata"]["name"]): item for item in items}
 
 
 def assert_equal(cluster: Cluster) -> None:

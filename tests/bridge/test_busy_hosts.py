@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db.models import F
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from bridge.metrics import WRITES
 from bridge.models import MirrorState
 from hosts.models import Host
@@ -22,7 +22,7 @@ HOSTS, CHANGES = 4, 24
 
 
 def written() -> float:
-    return float(WRITES.labels(kind=Kind.HOST.value, what="applied")._value.get())
+    return float(WRITES.labels(kind=ObjectKind.HOST.value, what="applied")._value.get())
 
 
 def interval(settings: Any, seconds: float) -> None:
@@ -34,7 +34,7 @@ def numbers(cluster: Cluster) -> list[int]:
     return [
         item["status"]["numInstances"]
         for (kind, _), item in sorted(objects(cluster).items())
-        if kind is Kind.HOST
+        if kind is ObjectKind.HOST
     ]
 
 
@@ -56,7 +56,9 @@ def test_a_host_is_written_once_in_an_interval_however_many_vms_come(
     interval(settings, 3600.0)
     assert arrive(hosts) == 0.0
     assert numbers(cluster) == [CHANGES // HOSTS] * HOSTS
-    assert MirrorState.objects.filter(kind=Kind.HOST, is_due=True, failures=0).count() == HOSTS
+    assert (
+        MirrorState.objects.filter(kind=ObjectKind.HOST, is_due=True, failures=0).count() == HOSTS
+    )
 
     MirrorState.objects.update(
         written_at=F("written_at") - timedelta(hours=2), due_at=F("due_at") - timedelta(hours=2)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db.models import F
 
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from capacity.models import ProjectQuota
 from failover.models import FailoverReservation
 from tests.bridge.mirrors import converge, objects
@@ -56,7 +56,7 @@ def spec(**changes: Any) -> Json:
 
 
 LOOKS = {
-    Kind.COMMITTED_RESOURCE: Looks(
+    ObjectKind.COMMITTED_RESOURCE: Looks(
         columns="PROJECT FLAVORGROUP RESOURCETYPE AZ AMOUNT STATE READY"
         " USEDMEMORY USEDCPU START SUMMARY",
         selected={
@@ -75,7 +75,7 @@ LOOKS = {
             (spec(projectID=None), "spec.projectID: Required value"),
         ),
     ),
-    Kind.RESERVATION: Looks(
+    ObjectKind.RESERVATION: Looks(
         columns="TYPE AZ MEMORY CPU TARGET HOST READY COMMITMENT PROJECT REASON AGE",
         selected={
             "spec.type": "FailoverReservation",
@@ -98,7 +98,7 @@ LOOKS = {
             (spec(resources=None), "spec.resources: Required value"),
         ),
     ),
-    Kind.FLAVOR_GROUP_CAPACITY: Looks(
+    ObjectKind.FLAVOR_GROUP_CAPACITY: Looks(
         columns="GROUP AZ RUNNING AVAILABLE READY RECONCILED AGE"
         " FREEMEMORY FREECPU EXCLUSIVEMEMORY EXCLUSIVECPU",
         selected={"spec.flavorGroup": "group_b", "spec.availabilityZone": "az-b"},
@@ -111,7 +111,7 @@ LOOKS = {
             (spec(availabilityZone=1), "must be of type string"),
         ),
     ),
-    Kind.PROJECT_QUOTA: Looks(
+    ObjectKind.PROJECT_QUOTA: Looks(
         columns="PROJECT AZ DOMAIN LASTRECONCILE READY TOTALUSAGE PAYGUSAGE LIMESUSAGE LIMESQUOTA",
         selected={
             "spec.projectID": "other",
@@ -127,7 +127,7 @@ LOOKS = {
             (spec(projectID=""), "spec.projectID"),
         ),
     ),
-    Kind.HOST: Looks(
+    ObjectKind.HOST: Looks(
         columns="AZ STATE ENABLED MAINTENANCE MEMORY CPU VMS READY"
         " USEDMEMORY USEDCPU COMMITTED FAILOVER REASON AGE",
         selected={
@@ -172,8 +172,8 @@ def fill() -> None:
     converge()
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_people_look_at_wait_for_and_may_not_break_it(cluster: Cluster, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(ObjectKind))
+def test_people_look_at_wait_for_and_may_not_break_it(cluster: Cluster, kind: ObjectKind) -> None:
     fill()
     looks, plural = LOOKS[kind], f"{kind.plural}.cortex.cloud"
     wanted = {path: value for path, value in looks.selected.items() if path.startswith("spec.")}

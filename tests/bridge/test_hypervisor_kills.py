@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bridge.kube.door import Door
+from bridge.kube.client import ClusterClient
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from tests.bridge.conftest import use
@@ -67,7 +67,7 @@ def test_killed_at_any_request_nothing_is_lost_and_nothing_doubled(
 
     def follow(number: int) -> None:
         wrap = dying_at(number, is_answered=is_answered)
-        Door.open = wrap(Door.open)  # type: ignore[method-assign]  # in a child
+        ClusterClient.open = wrap(ClusterClient.open)  # type: ignore[method-assign]  # in a child
         stepped = Stepped()
         stepped.step()
 

@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from bridge.conf import BridgeCluster
-from bridge.domain.kinds import Kind
+from bridge.domain.kinds import ObjectKind
 from bridge.domain.quantities import timestamp
 from bridge.models import MirrorState
 from bridge.services.compare import compare
@@ -64,7 +64,7 @@ def fill(commitments: int = 2) -> list[Commitment]:
     return made
 
 
-def versions(cluster: Cluster) -> dict[tuple[Kind, str], str]:
+def versions(cluster: Cluster) -> dict[tuple[ObjectKind, str], str]:
     return {key: item["metadata"]["resourceVersion"] for key, item in objects(cluster).items()}
 
 
@@ -90,7 +90,7 @@ def test_kubectl_waits_for_what_was_accepted(cluster: Cluster) -> None:
     said = cluster.kubectl("get", name_of(second), "-o", "wide")
     assert "16Gi" in said
     assert "Accepted" in said
-    item = objects(cluster)[Kind.COMMITTED_RESOURCE, f"commitment-{second.commitment_uuid}"]
+    item = objects(cluster)[ObjectKind.COMMITTED_RESOURCE, f"commitment-{second.commitment_uuid}"]
     assert "observedGeneration" not in item["status"]
     assert cluster.kubectl(
         "get", "resv", "-l", "reservations.cortex.cloud/type=failover", "-o", "name"
@@ -106,7 +106,7 @@ def test_only_what_changed_is_written(cluster: Cluster) -> None:
     converge()
     after = versions(cluster)
     changed = {key for key, version in after.items() if before[key] != version}
-    assert changed == {(Kind.COMMITTED_RESOURCE, f"commitment-{first.commitment_uuid}")}
+    assert changed == {(ObjectKind.COMMITTED_RESOURCE, f"commitment-{first.commitment_uuid}")}
     assert_equal(cluster)
 
 
@@ -303,7 +303,7 @@ def test_what_was_only_reported_is_adopted_once_the_settings_say_so(
     converge()
     choose(settings, hand_edits="adopt")
     converge()
-    state = MirrorState.objects.get(kind=Kind.COMMITTED_RESOURCE, source_id=first.pk)
+    state = MirrorState.objects.get(kind=ObjectKind.COMMITTED_RESOURCE, source_id=first.pk)
     assert [field["path"] for field in (state.adopted or {})["fields"]] == [["spec", "amount"]]
     assert cluster.get(name_of(first))["spec"]["amount"] == "1Gi"
 
@@ -323,7 +323,7 @@ def test_an_adopted_edit_ends_when_the_database_says_something_else(
     cluster.kubectl("patch", name_of(first), "--type=merge", "--subresource=status", "-p", status)
     cluster.kubectl("delete", name_of(second))
     converge()
-    state = MirrorState.objects.get(kind=Kind.COMMITTED_RESOURCE, source_id=first.pk)
+    state = MirrorState.objects.get(kind=ObjectKind.COMMITTED_RESOURCE, source_id=first.pk)
     assert state.adopted is not None
     assert sorted(".".join(field["path"]) for field in state.adopted["fields"]) == [
         "metadata.annotations.reservations.cortex.cloud/creator-request-id",
@@ -430,9 +430,9 @@ def test_what_is_written_while_a_cluster_is_listed_is_no_drift(cluster: Cluster)
     writer = drain.ways["test"].open()
 
     def differing() -> int:
-        return sum(compare(writer, "test", listed_kind(Kind.COMMITTED_RESOURCE)))
+        return sum(compare(writer, "test", listed_kind(ObjectKind.COMMITTED_RESOURCE)))
 
-    listed = listed_kind(Kind.COMMITTED_RESOURCE)
+    listed = listed_kind(ObjectKind.COMMITTED_RESOURCE)
     Commitment.objects.filter(pk=first.pk).update(requested_amount=5 << 30)
     converge()
     assert sum(compare(writer, "test", listed)) == 0
@@ -454,7 +454,7 @@ def test_an_object_of_another_is_left_alone(cluster: Cluster) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(foreign))
     Commitment.objects.filter(pk=first.pk).update(requested_amount=5 << 30)
     converge()
-    state = MirrorState.objects.get(kind=Kind.COMMITTED_RESOURCE)
+    state = MirrorState.objects.get(kind=ObjectKind.COMMITTED_RESOURCE)
     assert "not ours" in state.error
     assert cluster.get(name_of(first))["spec"]["amount"] == "1Gi"
 
@@ -542,7 +542,8 @@ def test_zones_go_to_their_clusters_and_may_move(
     found = make_commitment(zone="az-a")
     converge()
     states = {
-        state.source_id: state for state in MirrorState.objects.filter(kind=Kind.COMMITTED_RESOURCE)
+        state.source_id: state
+        for state in MirrorState.objects.filter(kind=ObjectKind.COMMITTED_RESOURCE)
     }
     assert (states[lost.pk].cluster, states[lost.pk].is_due) == ("away", True)
     assert "no cluster" in states[nowhere.pk].error

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bridge.clusters import naming, open_door
-from bridge.domain.kinds import Kind
+from bridge.clusters import naming, open_client
+from bridge.domain.kinds import ObjectKind
 from bridge.hypervisors.watcher import Watcher
-from bridge.kube.door import kind_path
+from bridge.kube.client import kind_path
 from bridge.kube.listing import BOOKMARK, ObjectsApi, Page, Watch
 from bridge.kube.observing import Heard, Listed, Observer
 from bridge.models import MirrorState
@@ -28,7 +28,7 @@ from tests.kube.server import Cluster
 #: The server tells where a watch stands two seconds before it ends it.
 SHORT_WATCH_SECONDS = 4
 FORGOTTEN = "1"
-PLURAL = Kind.COMMITTED_RESOURCE.plural
+PLURAL = ObjectKind.COMMITTED_RESOURCE.plural
 
 
 class Asked:
@@ -106,7 +106,7 @@ def test_a_bookmark_alone_moves_where_the_mirror_watches_from(
     def open_api() -> ObjectsApi:
         chosen = naming()
         return ObjectsApi(
-            open_door("test"),
+            open_client("test"),
             kind_path(chosen.group, chosen.version, PLURAL),
             selector=f"{chosen.managed_label}={chosen.region_value}",
             silence_seconds=SECONDS,
@@ -114,7 +114,7 @@ def test_a_bookmark_alone_moves_where_the_mirror_watches_from(
         )
 
     observer = Observer(
-        Kind.COMMITTED_RESOURCE,
+        ObjectKind.COMMITTED_RESOURCE,
         open_api,
         heard.put,
         list_seconds=10_000,
@@ -131,7 +131,7 @@ def test_a_bookmark_alone_moves_where_the_mirror_watches_from(
         observer.stop()
         observer.join()
     assert news == Heard(
-        kind=Kind.COMMITTED_RESOURCE, name="ours", version=str(ours), is_gone=False
+        kind=ObjectKind.COMMITTED_RESOURCE, name="ours", version=str(ours), is_gone=False
     )
     assert len(asked.listed) == 1
 

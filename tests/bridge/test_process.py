@@ -16,9 +16,9 @@ import pytest
 from django.db.models import F
 
 from bridge.conf import BridgeCluster, BridgeSettings
-from bridge.domain.kinds import PLURALS, Kind, Naming
+from bridge.domain.kinds import PLURALS, Naming, ObjectKind
+from bridge.kube.client import ClusterClient
 from bridge.kube.definitions import load_definitions
-from bridge.kube.door import Door
 from bridge.models import MirrorState
 from commitments.models import Commitment
 from config.launcher.processes import Child, wait_until
@@ -39,11 +39,11 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
 @pytest.fixture
 def own(own_api_server: ApiServer, settings: Any) -> Iterator[ApiServer]:
-    door = Door(
+    client = ClusterClient(
         kubeconfig=own_api_server.kubeconfig, context="", timeout_seconds=SECONDS, threads=2
     )
-    install_kinds(door, load_definitions(Naming()))
-    door.close()
+    install_kinds(client, load_definitions(Naming()))
+    client.close()
     clusters = (BridgeCluster(name="test", kubeconfig=own_api_server.kubeconfig),)
     chosen = BridgeSettings(clusters=clusters)
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"bridge": chosen})
@@ -151,6 +151,6 @@ def test_another_takes_over_from_one_that_was_killed(own: ApiServer, tmp_path: P
         last = make_commitment(state="pending")
         assert wait_until(is_mirrored(2), SECONDS)
         assert Lease.objects.get(name="bridge").holder != holder
-        found = own.get(f"{Kind.COMMITTED_RESOURCE.plural}.cortex.cloud")["items"]
+        found = own.get(f"{ObjectKind.COMMITTED_RESOURCE.plural}.cortex.cloud")["items"]
         assert f"commitment-{last.commitment_uuid}" in {one["metadata"]["name"] for one in found}
     assert_equal(own)

@@ -11,10 +11,10 @@ from django.db import connection
 
 from bridge.doctor import check_owned_fields
 from bridge.hypervisors import write_back as writing
-from bridge.hypervisors.kubernetes import hypervisors_api, hypervisors_door, object_path
+from bridge.hypervisors.kubernetes import hypervisors_api, hypervisors_client, object_path
 from bridge.hypervisors.watcher import Watcher
 from bridge.hypervisors.write_back import WriteBack
-from bridge.kube.door import Door
+from bridge.kube.client import ClusterClient
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from hosts.models import Host
@@ -58,18 +58,18 @@ class Stepped:
     def __init__(self) -> None:
         self.requests: list[str] = []
         self._watcher = Watcher(hypervisors_api, actor=Actor(name="test"), until=None)  # type: ignore[arg-type]  # never asked
-        self._back = WriteBack(self._door, lambda: self._watcher._stated)
+        self._back = WriteBack(self._client, lambda: self._watcher._stated)
 
-    def _door(self) -> Door:
-        door = hypervisors_door()
-        request = door.request
+    def _client(self) -> ClusterClient:
+        client = hypervisors_client()
+        request = client.request
 
         def counted(method: str, path: str, *args: Any, **more: Any) -> Any:
             self.requests.append(path)
             return request(method, path, *args, **more)
 
-        door.request = counted  # type: ignore[method-assign]  # counts
-        return door
+        client.request = counted  # type: ignore[method-assign]  # counts
+        return client
 
     def step(self, *, looks: bool = True) -> int:
         if looks:
@@ -83,10 +83,10 @@ def managers(body: Json) -> set[str]:
 
 def put_as(objects: Objects, manager: str, body: Json, *, sub: str = "") -> None:
     """Apply an object as another controller does."""
-    door = hypervisors_door()
+    client = hypervisors_client()
     path = object_path(body["metadata"]["name"], sub)
-    door.apply(path, body, manager=manager)
-    door.close()
+    client.apply(path, body, manager=manager)
+    client.close()
 
 
 def only(body: Json, section: str, **fields: Any) -> Json:

@@ -6,7 +6,7 @@ import pytest
 
 from capacity.models import HostCapacity
 from cloud import feed, moves
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import Host
 from tests.cloud.test_claims import rows
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
@@ -29,7 +29,7 @@ def test_what_is_held_and_counted_of_a_move_is_found() -> None:
     assert not found(feed.NO_VM)
 
     migration = cloud.start("v1", 1, 3)
-    read_cloud(cloud, Kind.MIGRATIONS, Kind.CHANGES)
+    read_cloud(cloud, PassKind.MIGRATIONS, PassKind.CHANGES)
     size = 8 * GIB
     assert found(moves.HELD, "v1", size, size, source, False)
     assert found(moves.HELD, "v1", size, size, target, True)
@@ -42,7 +42,7 @@ def test_what_is_held_and_counted_of_a_move_is_found() -> None:
 
     migration["status"] = "completed"
     cloud.put("v1", 3)
-    read_cloud(cloud, Kind.MIGRATIONS, Kind.CHANGES)
+    read_cloud(cloud, PassKind.MIGRATIONS, PassKind.CHANGES)
     assert found(moves.COUNTED, "v1", target, size)
     assert found(moves.NOT_HELD, "v1")
     assert not found(moves.WRONG)

@@ -16,7 +16,7 @@ from django.db import connection, connections
 
 from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.lists import PARTS_OF_PROVIDERS, Kind
+from hosts.feed.lists import PARTS_OF_PROVIDERS, PassKind
 from hosts.feed.passes import FULL_KINDS, run_pass
 from hosts.models import Instance
 from hosts.region.run import ImportReport
@@ -248,7 +248,7 @@ class LiveCloud:
         return sorted(elements, key=itemgetter(own))[start : start + PAGE]
 
 
-def read_cloud(cloud: LiveCloud, *kinds: Kind, accepts_shrink: bool = False) -> ImportReport:
+def read_cloud(cloud: LiveCloud, *kinds: PassKind, accepts_shrink: bool = False) -> ImportReport:
     """Do a full pass over each kind, or one over some; return the last report."""
     for kind in kinds or FULL_KINDS:
         report = run_pass(

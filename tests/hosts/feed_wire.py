@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from hosts.clients.cloud import OpenStackCloud
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import FULL_KINDS, run_pass
 from hosts.region.run import ImportReport
 from journal.actors import Actor
@@ -97,7 +97,7 @@ class WiredCloud(MiniCloud):
         return 200, body
 
 
-def read_wire(*kinds: Kind, timeout_seconds: float = 30.0) -> ImportReport:
+def read_wire(*kinds: PassKind, timeout_seconds: float = 30.0) -> ImportReport:
     """Do passes as a worker does, with a session of its own; return the last report."""
     reader = OpenStackCloud("mini", timeout_seconds=timeout_seconds)
     for kind in kinds or FULL_KINDS:

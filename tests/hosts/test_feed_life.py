@@ -22,7 +22,7 @@ from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
 from hosts.domain.notifications import Hint
 from hosts.feed.hints import note_hints
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import Instance
 from hosts.region.run import ImportOptions
 from hosts.services.region_import import import_region
@@ -55,7 +55,7 @@ vms = st.sampled_from(VMS)
 flavors = st.sampled_from(sorted(FLAVORS))
 hosts = st.sampled_from(sorted(HOSTS))
 uuids = st.sampled_from(sorted(COMMITMENTS))
-kinds = st.sampled_from([Kind.CHANGES, Kind.SERVERS])
+kinds = st.sampled_from([PassKind.CHANGES, PassKind.SERVERS])
 moves = st.one_of(
     st.tuples(st.just("boot"), vms, flavors, hosts),
     st.tuples(st.just("boot_where_told"), vms, flavors),
@@ -103,17 +103,17 @@ class FedCloud(Cloud):
                 server["updated"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
                 live.servers.append(server)
 
-    def look(self, kind: Kind, fault: str = "") -> None:
+    def look(self, kind: PassKind, fault: str = "") -> None:
         self.wired.faults = {LISTED: [fault]} if fault else {}
         with suppress(CloudUnreachable), self.busy_is_fine():
             read_wire(kind)
         self.wired.faults = {}
 
-    def killed(self, kind: Kind, die_at: int) -> None:
+    def killed(self, kind: PassKind, die_at: int) -> None:
         run_in_child(partial(read_wire, kind), die_at)
 
     def hint(self, vm: str) -> None:
-        note_hints([Hint(kind=Kind.SERVERS, object_id=vm)])
+        note_hints([Hint(kind=PassKind.SERVERS, object_id=vm)])
 
     def load_afresh(self) -> bool:
         """Import what Nova lists as a region file; return whether that changed anything."""
@@ -167,7 +167,7 @@ def test_after_any_faults_the_ledger_is_that_of_a_fresh_load(
 def _live(cloud: FedCloud, history: list[tuple[Any, ...]], *, failover: bool) -> None:
     cloud.build(failover=failover)
     cloud.commit(min(COMMITMENTS), 4)
-    read_wire(Kind.SERVERS)
+    read_wire(PassKind.SERVERS)
     for what, *facts in history:
         getattr(cloud, what)(*facts)
         assert_sound()
@@ -175,8 +175,8 @@ def _live(cloud: FedCloud, history: list[tuple[Any, ...]], *, failover: bool) ->
         assert five_rules_hold(plain_slots())
 
     cloud.nova_lists()
-    read_wire(Kind.CHANGES)
-    read_wire(Kind.SERVERS)
+    read_wire(PassKind.CHANGES)
+    read_wire(PassKind.SERVERS)
     assert_sound()
     assert dict(Instance.objects.values_list("openstack_id", "host__name")) == {
         vm: min(held) for vm in VMS if (held := cloud.held(vm)) and vm in cloud.flavors

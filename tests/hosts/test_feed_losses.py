@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from capacity.models import FlavorGroup, HostCapacity
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import DeletedVM, FeedPass, Flavor, Host, Instance
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
 from tests.hosts.feed_wire import WiredCloud, read_wire
@@ -38,14 +38,14 @@ def allocated() -> int:
 
 
 def refusal() -> str:
-    return FeedPass.objects.get(kind=Kind.SERVERS).refusal
+    return FeedPass.objects.get(kind=PassKind.SERVERS).refusal
 
 
 def test_an_empty_list_is_believed_where_an_administrator_finds_none_of_them(
     cloud: LiveCloud,
 ) -> None:
     cloud.servers.clear()
-    report = read_cloud(cloud, Kind.SERVERS)
+    report = read_cloud(cloud, PassKind.SERVERS)
     assert (stored(), allocated(), refusal()) == (0, 0, "")
     assert report.counts["compute.servers"].removed == VMS
     assert DeletedVM.objects.count() == VMS
@@ -54,14 +54,14 @@ def test_an_empty_list_is_believed_where_an_administrator_finds_none_of_them(
 def test_the_rest_of_a_cloud_need_not_go_with_it(cloud: LiveCloud) -> None:
     """All of one host, most of the region: what is left is listed by an administrator."""
     del cloud.servers[1:]
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == 1
     assert refusal() == ""
 
 
 def test_an_empty_list_alone_proves_nothing(cloud: LiveCloud) -> None:
     cloud.cut = {"/servers/detail": 0}
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == VMS
     assert f"shrank from {VMS} to 0" in refusal()
 
@@ -73,30 +73,30 @@ def test_who_sees_its_own_project_alone_forgets_no_vm_of_others(
     """Also where so few are absent that no list looks cut short."""
     for server in cloud.servers[:left]:
         server["tenant_id"] = OWN
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     cloud.sees = OWN
     cloud.cut = {"/servers/detail": left}
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == VMS
     assert not DeletedVM.objects.exists()
 
 
 def test_who_sees_nothing_forgets_not_even_the_last_vm(cloud: LiveCloud) -> None:
     del cloud.servers[1:]
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     cloud.sees = OWN
     cloud.cut = {"/servers/detail": 0}
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == 1
 
 
 def test_vms_of_two_projects_that_are_found_show_that_nothing_is_hidden(cloud: LiveCloud) -> None:
     """Then nobody has to be asked whether we are an administrator."""
     cloud.server("v1")["tenant_id"] = OWN
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     cloud.servers.remove(cloud.server("v8"))
     cloud.asked.clear()
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == VMS - 1
     assert not [path for path in cloud.asked if "status=deleted" in path]
 
@@ -119,7 +119,7 @@ def test_a_great_loss_is_not_believed_without_the_hypervisors(cloud: LiveCloud, 
     else:
         cloud.servers.append(kept[0])
         cloud.cut = {"/servers/detail": 0}
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == VMS
     assert f"shrank from {VMS} to 0" in refusal()
 
@@ -128,11 +128,11 @@ def test_more_than_may_be_asked_for_take_an_operator(cloud: LiveCloud, settings:
     feed = settings.HEADROOM.feed.model_copy(update={"most_asked": VMS - 1})
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
     cloud.servers.clear()
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == VMS
-    read_cloud(cloud, Kind.SERVERS, accepts_shrink=True)
+    read_cloud(cloud, PassKind.SERVERS, accepts_shrink=True)
     assert stored() == 1
-    read_cloud(cloud, Kind.SERVERS, accepts_shrink=True)
+    read_cloud(cloud, PassKind.SERVERS, accepts_shrink=True)
     assert stored() == 0
 
 
@@ -149,7 +149,7 @@ def test_a_zone_that_lost_all_its_vms(cloud: LiveCloud, sees: str | None) -> Non
     read_cloud(cloud)
     cloud.sees = sees
     del cloud.servers[:3]
-    read_cloud(cloud, Kind.SERVERS)
+    read_cloud(cloud, PassKind.SERVERS)
     assert stored() == (VMS if sees else VMS - 3)
     assert ("az-b" in refusal()) is bool(sees)
 
@@ -161,7 +161,7 @@ def test_over_the_wire(
     cloud.servers.clear()
     cloud.sees = sees
     with served_cloud(WiredCloud(cloud), tmp_path, monkeypatch):
-        read_wire(Kind.SERVERS)
+        read_wire(PassKind.SERVERS)
     assert stored() == (VMS if sees else 0)
 
 
@@ -178,15 +178,15 @@ def test_flavors_that_are_hidden_are_not_forgotten(
         "extra_specs": flavors[0]["extra_specs"] | {"quota:hw_version": "own"},
     }
     flavors.append(flavors[0] | hidden)
-    read_cloud(cloud, Kind.FLAVORS)
+    read_cloud(cloud, PassKind.FLAVORS)
     assert FlavorGroup.objects.filter(name="own", is_retired=False).exists()
     cloud.sees = sees
     if sees is None or is_public:
         flavors.pop()
-    read_cloud(cloud, Kind.FLAVORS)
+    read_cloud(cloud, PassKind.FLAVORS)
     is_kept = bool(sees) and not is_public
     assert Flavor.objects.filter(name="own").exists() is is_kept
     assert FlavorGroup.objects.filter(name="own", is_retired=False).exists() is is_kept
     cloud.sees = None
-    read_cloud(cloud, Kind.FLAVORS)
+    read_cloud(cloud, PassKind.FLAVORS)
     assert Flavor.objects.filter(name="own").exists() is is_kept

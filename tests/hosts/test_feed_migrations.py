@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from capacity.models import HostCapacity, Reservation
 from capacity.nova.in_flight import InFlightAsk, after_vm_changes, end_expired, hold_in_flight
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import FeedPass, Instance, ServerMigration
 from journal.clock import database_now
 from scheduling.resources import GIB, ResourceVector
@@ -48,8 +48,8 @@ def held() -> dict[tuple[str, str], int]:
     return {(vm, host): size // GIB for vm, host, size in rows}
 
 
-def look(cloud: LiveCloud, *kinds: Kind) -> None:
-    read_cloud(cloud, *(kinds or (Kind.MIGRATIONS, Kind.CHANGES)))
+def look(cloud: LiveCloud, *kinds: PassKind) -> None:
+    read_cloud(cloud, *(kinds or (PassKind.MIGRATIONS, PassKind.CHANGES)))
 
 
 def resized(cloud: LiveCloud, vm: str, gib: int, **fields: Any) -> None:
@@ -71,11 +71,11 @@ def test_a_live_migration_holds_its_target_until_the_vm_is_listed_there(cloud: L
     assert taken() == {"node1": 1, "node2": 1, "node3": 0}
 
     migration["status"] = "completed"
-    look(cloud, Kind.MIGRATIONS)
+    look(cloud, PassKind.MIGRATIONS)
     assert held() == {("v1", "node3"): 8}, "the VM list does not show it there yet"
 
     cloud.put("v1", 3)
-    look(cloud, Kind.CHANGES)
+    look(cloud, PassKind.CHANGES)
     assert held() == {}
     assert taken() == {"node1": 0, "node2": 1, "node3": 1}
     assert not ServerMigration.objects.exists()
@@ -106,7 +106,7 @@ def test_a_resize_holds_both_hosts_with_both_sizes_until_it_is_confirmed_or_reve
     migration["status"] = "finished"
     resized(cloud, "v1", 32, status="VERIFY_RESIZE")
     cloud.put("v1", 3)
-    look(cloud, Kind.CHANGES)
+    look(cloud, PassKind.CHANGES)
     assert held() == {("v1", "node1"): 8}, "at once, before any look at migrations"
     look(cloud)
     assert held() == {("v1", "node1"): 8}
@@ -129,7 +129,7 @@ def test_sizes_that_nobody_may_read_are_those_that_were_seen(cloud: LiveCloud) -
     migration["status"] = "finished"
     resized(cloud, "v1", 32, status="VERIFY_RESIZE")
     cloud.put("v1", 3)
-    look(cloud, Kind.CHANGES, Kind.MIGRATIONS)
+    look(cloud, PassKind.CHANGES, PassKind.MIGRATIONS)
     assert held() == {("v1", "node1"): 8}
 
 
@@ -163,10 +163,10 @@ def test_a_placement_for_the_move_is_taken_over_and_held_once(cloud: LiveCloud) 
         assert hold_in_flight(ask, candidates=["node3", "node2"], request_id="r")
     assert held() == {("v1", "node2"): 8, ("v1", "node3"): 8}
     migration = cloud.start("v1", 1, 3)
-    look(cloud, Kind.MIGRATIONS)
+    look(cloud, PassKind.MIGRATIONS)
     assert held() == {("v1", "node2"): 8, ("v1", "node3"): 8}
     cloud.put("v1", 3)
-    look(cloud, Kind.CHANGES)
+    look(cloud, PassKind.CHANGES)
     after_vm_changes()
     assert held() == {("v1", "node1"): 8}, "not over before Nova says so"
     migration["status"] = "completed"
@@ -185,11 +185,11 @@ def test_a_migration_that_is_lost_from_the_list_stays_while_nova_has_it_or_knows
     partial = {"id": "v1", "status": "UNKNOWN"}
     whole = cloud.servers[0]
     cloud.servers[0] = partial  # the cell is down: it has neither migrations nor VMs
-    look(cloud, Kind.MIGRATIONS)
+    look(cloud, PassKind.MIGRATIONS)
     assert held() == before
     cloud.servers[0] = whole
     cloud.broken = {"/os-migrations?instance_uuid="}
-    look(cloud, Kind.MIGRATIONS)
+    look(cloud, PassKind.MIGRATIONS)
     assert held() == before
     cloud.cut, cloud.broken = {}, set()
     look(cloud)
@@ -209,7 +209,7 @@ def test_rows_of_a_feed_that_ended_go_by_their_time_and_not_while_the_cloud_is_a
     feed = settings.HEADROOM.feed.model_copy(update={"cloud": "mini"})
     plain = settings.HEADROOM
     settings.HEADROOM = plain.model_copy(update={"feed": feed})
-    FeedPass.objects.filter(kind=Kind.CHANGES).update(listed_at=late)
+    FeedPass.objects.filter(kind=PassKind.CHANGES).update(listed_at=late)
     assert end_expired(late) == 0, "nobody looked at migrations meanwhile"
     settings.HEADROOM = plain
     assert end_expired(late) == 1
@@ -221,7 +221,7 @@ def test_rows_that_are_still_needed_are_prolonged(cloud: LiveCloud) -> None:
     look(cloud)
     worn = database_now() + timedelta(minutes=5)
     Reservation.objects.filter(kind="in_flight").update(end_time=worn)
-    look(cloud, Kind.MIGRATIONS)
+    look(cloud, PassKind.MIGRATIONS)
     assert Reservation.objects.filter(end_time__gt=worn + timedelta(minutes=30)).count() == 1
 
 
@@ -229,7 +229,7 @@ def test_a_deleted_vm_holds_nothing_though_its_migration_is_listed(cloud: LiveCl
     cloud.start("v1", 1, 3)
     look(cloud)
     cloud.delete("v1")
-    look(cloud, Kind.CHANGES)
+    look(cloud, PassKind.CHANGES)
     assert held() == {}
 
 
@@ -244,7 +244,7 @@ happenings = st.one_of(
     st.tuples(st.just("delete"), vms),
     st.tuples(st.just("archive")),
 )
-kinds = st.sampled_from([Kind.MIGRATIONS, Kind.CHANGES, Kind.SERVERS])
+kinds = st.sampled_from([PassKind.MIGRATIONS, PassKind.CHANGES, PassKind.SERVERS])
 looks = st.one_of(
     st.tuples(st.just("look"), kinds),
     st.tuples(st.just("cut"), kinds, st.integers(0, 2)),
@@ -340,29 +340,29 @@ class Moving:
         under_way = [own["move"] for own in self.moves.values()]
         self.cloud.migrations[:] = [one for one in self.cloud.migrations if one in under_way]
 
-    def look(self, *kinds: Kind) -> None:
+    def look(self, *kinds: PassKind) -> None:
         with suppress(CloudUnreachable):
             read_cloud(self.cloud, *kinds)
 
-    def cut(self, kind: Kind, at: int) -> None:
-        path = "/os-migrations" if kind is Kind.MIGRATIONS else "/servers/detail"
+    def cut(self, kind: PassKind, at: int) -> None:
+        path = "/os-migrations" if kind is PassKind.MIGRATIONS else "/servers/detail"
         self.cloud.cut = {path: at}
         self.look(kind)
         self.cloud.cut = {}
 
-    def twice(self, kind: Kind) -> None:
+    def twice(self, kind: PassKind) -> None:
         doubled = [dict(one) for one in self.cloud.migrations]
         self.cloud.migrations.extend(doubled)
         self.look(kind)
         del self.cloud.migrations[len(self.cloud.migrations) - len(doubled) :]
 
-    def broken(self, kind: Kind) -> None:
+    def broken(self, kind: PassKind) -> None:
         self.cloud.broken = {"/os-migrations?status=finished", "/servers/detail", "/allocations"}
         self.look(kind)
         self.cloud.broken = set()
 
     def both(self) -> None:
-        self.look(Kind.MIGRATIONS, Kind.CHANGES)
+        self.look(PassKind.MIGRATIONS, PassKind.CHANGES)
         self.known = {vm: dict(needs) for vm, needs in self.truth.items()}
 
 

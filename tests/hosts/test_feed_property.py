@@ -16,7 +16,7 @@ from capacity.models import HostCapacity
 from hosts.clients.listing import CloudUnreachable
 from hosts.domain.notifications import Hint
 from hosts.feed.hints import note_hints
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import Instance
 from tests.hosts.feed_cloud import LiveCloud, in_a_thread, read_cloud, without_about
 from tests.hosts.region_files import dump, empty_database, load, write_file
@@ -79,22 +79,22 @@ class World:
     def look(self, how: str, *facts: Any) -> None:
         cloud = self.cloud
         if how == "changes":
-            read_cloud(cloud, Kind.CHANGES)
+            read_cloud(cloud, PassKind.CHANGES)
         elif how == "full":
-            read_cloud(cloud, Kind.SERVERS)
+            read_cloud(cloud, PassKind.SERVERS)
         elif how == "hint":
-            note_hints([Hint(kind=Kind.SERVERS, object_id=self.alive.get(facts[0], "unknown"))])
+            note_hints([Hint(kind=PassKind.SERVERS, object_id=self.alive.get(facts[0], "unknown"))])
         elif how == "overtaken":
             self.overtaken(facts[0])
         elif how == "cut":
             cloud.cut = {"/servers/detail": facts[0]}
-            read_cloud(cloud, Kind.SERVERS)
+            read_cloud(cloud, PassKind.SERVERS)
         elif how == "broken":
             cloud.broken = {facts[0]}
             with suppress(CloudUnreachable):
-                read_cloud(cloud, Kind.SERVERS)
+                read_cloud(cloud, PassKind.SERVERS)
         else:
-            run_in_child(partial(read_cloud, cloud, Kind(facts[0])), facts[1])
+            run_in_child(partial(read_cloud, cloud, PassKind(facts[0])), facts[1])
         cloud.cut, cloud.broken, cloud.meanwhile = {}, set(), {}
 
     def overtaken(self, happening: tuple[Any, ...]) -> None:
@@ -102,10 +102,10 @@ class World:
 
         def happen_and_see() -> None:
             self.happen(*happening)
-            read_cloud(self.cloud, Kind.CHANGES)
+            read_cloud(self.cloud, PassKind.CHANGES)
 
         self.cloud.meanwhile = {LISTED: in_a_thread(happen_and_see)}
-        read_cloud(self.cloud, Kind.SERVERS)
+        read_cloud(self.cloud, PassKind.SERVERS)
 
 
 @settings(
@@ -126,7 +126,7 @@ def test_any_history_seen_by_any_passes_ends_as_a_fresh_import(
         else:
             world.look(what, *facts)
         assert_rooms_follow_vms()
-    read_cloud(world.cloud, Kind.CHANGES)
+    read_cloud(world.cloud, PassKind.CHANGES)
     assert {vm for vm, _ in stored()} == set(world.alive.values())
     read_cloud(world.cloud)
     fed = without_about(dump())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import Aggregate, Host
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
 from tests.hosts.region_files import small_region
@@ -57,7 +57,7 @@ def assert_nothing_is_written(cloud: LiveCloud, section: str, **options: Any) ->
     before = hosts()
     disable_the_first(cloud)
     with pytest.raises(CloudUnreachable, match=f"{section} shrank from {HOSTS} to {HOSTS - LOST}"):
-        read_cloud(cloud, Kind.HOSTS, **options)
+        read_cloud(cloud, PassKind.HOSTS, **options)
     assert hosts() == before
 
 
@@ -65,7 +65,7 @@ def test_hosts_that_are_gone_do_not_keep_the_others_from_being_read(cloud: LiveC
     before = hosts()
     lose(cloud, "hypervisors", "services", "resource_providers")
     disable_the_first(cloud)
-    read_cloud(cloud, Kind.HOSTS)
+    read_cloud(cloud, PassKind.HOSTS)
     zone, _ = before["node1"]
     assert hosts()["node1"] == (zone, "disabled")
     left = {f"node{number}" for number in range(2, HOSTS - LOST + 1)}
@@ -120,14 +120,14 @@ def test_a_list_without_any_row_is_not_believed_whatever_the_addresses_say(
     cloud.region["compute"]["services"].clear()
     cloud.region["compute"]["hypervisors"].clear()
     with pytest.raises(CloudUnreachable, match=r"compute\.services shrank from 12 to 0"):
-        read_cloud(cloud, Kind.HOSTS)
+        read_cloud(cloud, PassKind.HOSTS)
     assert hosts() == before
 
 
 def test_aggregates_that_are_gone_go(cloud: LiveCloud) -> None:
     lose(cloud, "aggregates")
     disable_the_first(cloud)
-    report = read_cloud(cloud, Kind.HOSTS)
+    report = read_cloud(cloud, PassKind.HOSTS)
     assert not report.refusals
     assert Aggregate.objects.count() == HOSTS - LOST
     assert hosts()["node1"][1] == "disabled"
@@ -138,13 +138,13 @@ def test_the_loss_of_aggregates_without_a_number_takes_an_operator(cloud: LiveCl
     Aggregate.objects.update(nova_number=None)
     lose(cloud, "aggregates")
     assert_nothing_is_written(cloud, "compute.aggregates")
-    read_cloud(cloud, Kind.HOSTS, accepts_shrink=True)
+    read_cloud(cloud, PassKind.HOSTS, accepts_shrink=True)
     assert Aggregate.objects.count() == HOSTS - LOST
     assert hosts()["node1"][1] == "disabled"
 
 
 def test_a_pass_over_hosts_tells_the_numbers_of_aggregates(cloud: LiveCloud) -> None:
     Aggregate.objects.update(nova_number=None)
-    read_cloud(cloud, Kind.HOSTS)
+    read_cloud(cloud, PassKind.HOSTS)
     numbers = Aggregate.objects.order_by("nova_number").values_list("nova_number", flat=True)
     assert list(numbers) == list(range(1, HOSTS + 1))

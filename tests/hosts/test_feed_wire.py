@@ -15,7 +15,7 @@ from django.core.management import call_command
 from capacity.models import HostCapacity
 from hosts.clients import cloud as client
 from hosts.clients.listing import CloudUnreachable
-from hosts.feed.lists import Kind, lists_of
+from hosts.feed.lists import PassKind, lists_of
 from hosts.feed.passes import FULL_KINDS
 from hosts.feed.state import known_until
 from hosts.models import FeedPass, Instance
@@ -74,9 +74,9 @@ def test_a_faulty_answer_of_any_list_takes_nothing_away(wired: WiredCloud, fault
             with suppress(CloudUnreachable):
                 read_wire(kind)
             assert (known(), taken()) == (before, rooms), (kind, path)
-    wired.faults = {PATHS[Kind.SERVERS][0]: [fault]}
+    wired.faults = {PATHS[PassKind.SERVERS][0]: [fault]}
     with suppress(CloudUnreachable):
-        read_wire(Kind.CHANGES)
+        read_wire(PassKind.CHANGES)
     assert (known(), taken()) == (before, rooms)
 
     wired.faults = {}
@@ -103,10 +103,10 @@ def test_a_service_that_is_silent_is_waited_for_no_longer_than_allowed(
     read_wire()
     before = known()
     with silent(wired), pytest.raises(CloudUnreachable, match="timed out"):
-        read_wire(Kind.SERVERS, timeout_seconds=0.5)
+        read_wire(PassKind.SERVERS, timeout_seconds=0.5)
     assert known() == before
     wired.cloud.put("v1", 1)
-    read_wire(Kind.CHANGES)
+    read_wire(PassKind.CHANGES)
     assert places()["v1"] == "node1"
 
 
@@ -130,13 +130,13 @@ def test_while_the_cloud_is_away_graces_stand_still_and_afterwards_all_is_seen(
                 read_wire(kind)
         wired.faults = {"/servers/detail": ["fails"]}
         with pytest.raises(CloudUnreachable):
-            read_wire(Kind.CHANGES)
+            read_wire(PassKind.CHANGES)
         assert known() == before
         assert known_until(database_now()) == seen_until
         assert set(FeedPass.objects.values_list("failures", flat=True)) == {attempt}
 
     wired.faults = {}
-    read_wire(Kind.CHANGES)
+    read_wire(PassKind.CHANGES)
     assert (places()["v1"], "v2" in places(), places()["v8"]) == ("node1", False, "node3")
     assert taken() == {"node1": 3, "node2": 2, "node3": 2}
     assert known_until(database_now()) > seen_until
@@ -148,7 +148,7 @@ def test_a_first_reading_that_is_killed_at_any_statement_is_completed_by_the_nex
     """Whole parts are left behind, rooms follow their VMs, and nothing is there twice."""
     left = set()
     for die_at in range(1, 600, 7):
-        has_finished = run_in_child(partial(read_wire, Kind.HOSTS, Kind.SERVERS), die_at)
+        has_finished = run_in_child(partial(read_wire, PassKind.HOSTS, PassKind.SERVERS), die_at)
         counted = dict.fromkeys(HostCapacity.objects.values_list("host__name", flat=True), 0)
         for host in Instance.objects.values_list("host__name", flat=True):
             if host is not None:

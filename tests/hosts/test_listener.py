@@ -23,7 +23,7 @@ from config.launcher.processes import wait_until
 from hosts.doctor import check_listener
 from hosts.domain.notifications import Hint
 from hosts.feed.hints import MOST_HINTS
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.listener import Endpoint, Hints, listen
 from hosts.models import FeedHint
 from journal.clock import database_now
@@ -179,7 +179,7 @@ class TestListening:
 def test_beyond_a_bound_hints_are_dropped() -> None:
     waiting = Hints()
     for number in range(2 * MOST_HINTS):
-        waiting.add(Hint(kind=Kind.SERVERS, object_id=f"{number}"))
+        waiting.add(Hint(kind=PassKind.SERVERS, object_id=f"{number}"))
     assert len(waiting._waiting) == MOST_HINTS
 
 
@@ -188,11 +188,11 @@ def test_every_kind_that_is_hinted_at_is_one_that_the_feed_reads() -> None:
     for sample in SAMPLES.values():
         Endpoint(heard.append).info({}, "", sample["event_type"], sample["payload"], {})
     assert {hint.kind for hint in heard} == {
-        Kind.SERVERS,
-        Kind.HOSTS,
-        Kind.FLAVORS,
-        Kind.SERVER_GROUPS,
-        Kind.MIGRATIONS,
+        PassKind.SERVERS,
+        PassKind.HOSTS,
+        PassKind.FLAVORS,
+        PassKind.SERVER_GROUPS,
+        PassKind.MIGRATIONS,
     }
 
 

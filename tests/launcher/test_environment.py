@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config.launcher import environment
-from config.launcher.environment import Kind, ensure_environment
+from config.launcher.environment import Requirements, ensure_environment
 from config.launcher.places import Checkout
 from config.launcher.terminal import LauncherError
 
@@ -62,7 +62,7 @@ def test_runtime_requirements_do_not_satisfy_development(pins: Checkout) -> None
         pytest.param("requirements-dev.lock", "dev", id="the tests'"),
     ],
 )
-def test_changed_locks_are_installed(pins: Checkout, changed: str, kind: Kind) -> None:
+def test_changed_locks_are_installed(pins: Checkout, changed: str, kind: Requirements) -> None:
     ensure_environment(pins, kind, Recorder())
     with (pins.root / changed).open("a") as requirements:
         requirements.write("c==2\n")

@@ -24,7 +24,7 @@ from placement.models import (
     ProjectUsage,
     ResourceProvider,
 )
-from placement.services.audit import Kind, find_problems
+from placement.services.audit import AuditKind, find_problems
 from tests import factories
 from tests.placement.rows import allocate, make_provider
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db
 VM = UUID("00000000-0000-4000-8000-00000000aaaa")
 
 
-def kinds() -> list[Kind]:
+def kinds() -> list[AuditKind]:
     return [finding.kind for finding in find_problems()]
 
 
@@ -92,7 +92,7 @@ def test_wrong_roots_are_repaired_and_both_trees_logged() -> None:
     child = make_provider("child", parent=host)
     ResourceProvider.objects.filter(pk=child.pk).update(root=other)
 
-    assert kinds() == [Kind.WRONG_ROOT]
+    assert kinds() == [AuditKind.WRONG_ROOT]
     assert run_audit("--fix")["left"] == 0
 
     child.refresh_from_db()
@@ -105,7 +105,7 @@ def test_a_loop_is_reported_and_left_to_people() -> None:
     second = make_provider("second", parent=first)
     ResourceProvider.objects.filter(pk=first.pk).update(parent=second)
 
-    assert kinds() == [Kind.LOOP, Kind.LOOP]
+    assert kinds() == [AuditKind.LOOP, AuditKind.LOOP]
     assert run_audit("--fix")["left"] == 2
 
 
@@ -116,7 +116,7 @@ def test_consumers_without_allocations_are_deleted() -> None:
     ProjectUsage.objects.all().delete()
     Inventory.objects.update(used=0)
 
-    assert kinds() == [Kind.EMPTY_CONSUMER]
+    assert kinds() == [AuditKind.EMPTY_CONSUMER]
     assert run_audit("--fix")["left"] == 0
     assert not Consumer.objects.filter(pk=consumer.pk).exists()
 
@@ -152,7 +152,7 @@ class TestOrphans:
         age(gone, hours=25)
 
         assert [(row.kind, row.subject) for row in find_problems()] == [
-            (Kind.ORPHAN, str(gone.uuid))
+            (AuditKind.ORPHAN, str(gone.uuid))
         ]
         assert run_audit("--fix")["left"] == 0
 
@@ -192,7 +192,9 @@ class TestOrphans:
 
         findings = find_problems()
 
-        assert [(row.kind, row.subject) for row in findings] == [(Kind.MISSING, vm.openstack_id)]
+        assert [(row.kind, row.subject) for row in findings] == [
+            (AuditKind.MISSING, vm.openstack_id)
+        ]
         assert host.name not in findings[0].detail
 
     def test_hosts_and_providers_are_joined_by_uuid_whatever_their_names(
@@ -213,8 +215,8 @@ class TestOrphans:
         age(allocate(shouted, {other: {"VCPU": 1}}), hours=99)
 
         assert {(row.kind, row.subject) for row in find_problems()} == {
-            (Kind.ORPHAN, str(orphan.uuid)),
-            (Kind.MISSING, missing.openstack_id),
+            (AuditKind.ORPHAN, str(orphan.uuid)),
+            (AuditKind.MISSING, missing.openstack_id),
         }
 
     def test_without_any_vm_nothing_is_called_orphaned(self) -> None:
@@ -248,7 +250,7 @@ def test_the_number_of_queries_does_not_grow_with_rows(
     find_problems()
 
     connection.force_debug_cursor = False
-    assert len(connection.queries_log) - before == len(Kind) + 1, "and the time of the VM list"
+    assert len(connection.queries_log) - before == len(AuditKind) + 1, "and the time of the VM list"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,8 @@ def test_flavors_that_ask_for_a_trait_that_nobody_created_are_reported(
     make_provider("h1")
     told = [(one.kind, one.name, one.detail) for one in find_problems()]
     assert told == [
-        (Kind.UNKNOWN_TRAIT, "m1", f"asks for trait {name}, which nobody created") for name in found
+        (AuditKind.UNKNOWN_TRAIT, "m1", f"asks for trait {name}, which nobody created")
+        for name in found
     ]
 
 
@@ -285,9 +288,9 @@ def test_who_claimed_after_the_list_was_taken_is_no_orphan() -> None:
     consumer = allocate(uuid4(), {host: {"VCPU": 1}})
     list_from(hours=72)
     age(consumer, hours=71)
-    assert Kind.ORPHAN not in kinds()
+    assert AuditKind.ORPHAN not in kinds()
     age(consumer, hours=73)
-    assert Kind.ORPHAN in kinds()
+    assert AuditKind.ORPHAN in kinds()
 
 
 def test_the_doctor_warns_of_bare_vms_only_where_somebody_claims() -> None:
@@ -320,7 +323,7 @@ def test_a_vm_that_was_deleted_after_the_list_was_taken_is_not_missing(
         actor="nova",
         request_id="req-1",
     )
-    assert (Kind.MISSING in kinds()) is is_missing
+    assert (AuditKind.MISSING in kinds()) is is_missing
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-02-31T25:00:00Z"])

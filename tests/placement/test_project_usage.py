@@ -14,7 +14,7 @@ from django.db import connection, connections
 from journal.actors import Actor
 from placement.models import Allocation, Consumer, ProjectUsage
 from placement.selectors.allocations import get_project_usages
-from placement.services.audit import Kind, find_problems, repair_problems
+from placement.services.audit import AuditKind, find_problems, repair_problems
 from placement.services.upkeep import MOST_READ_ROWS, MOST_USAGE_ROWS, fold_project_usage
 from placement.tasks import fold_project_usage as fold_task
 from tests.placement.client import PlacementClient, consumer_body, placement_settings, uuid
@@ -34,7 +34,7 @@ def client(settings: Any) -> PlacementClient:
 
 
 def drift() -> list[str]:
-    return [one.detail for one in find_problems() if one.kind == Kind.PROJECT_USAGE]
+    return [one.detail for one in find_problems() if one.kind == AuditKind.PROJECT_USAGE]
 
 
 def kept(project: str, **chosen: Any) -> Usages:
@@ -219,5 +219,5 @@ def test_drift_is_found_and_repaired(client: PlacementClient) -> None:
     assert drift() == ["usage says 5, allocations add up to 3"]
     found = find_problems()
     done = repair_problems(found, actor=Actor(name="test"), request_id="req-1")
-    assert done[Kind.PROJECT_USAGE] == 1
+    assert done[AuditKind.PROJECT_USAGE] == 1
     assert drift() == []

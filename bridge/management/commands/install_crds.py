@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from bridge.clusters import cluster_names, naming, open_door
+from bridge.clusters import cluster_names, naming, open_client
+from bridge.kube.client import ClusterClient
 from bridge.kube.definitions import (
     Definition,
     await_served,
@@ -17,7 +18,6 @@ from bridge.kube.definitions import (
     install,
     load_definitions,
 )
-from bridge.kube.door import Door
 from journal.errors import HeadroomError
 
 PATIENCE_SECONDS: Final = 30.0
@@ -55,29 +55,31 @@ class Command(BaseCommand):
                 raise CommandError(f"cluster {name}: {error.message}") from error
 
     def _install(self, name: str, options: dict[str, Any]) -> None:  # Any: what was typed
-        door = open_door(name)
+        client = open_client(name)
         try:
             kinds = load_definitions(naming())
-            changed = self._changed(door, name, kinds)
+            changed = self._changed(client, name, kinds)
             if options["only_user"]:
                 guards = guard_definitions(naming(), user=options["only_user"])
-                changed += self._changed(door, name, guards)
+                changed += self._changed(client, name, guards)
             if not changed or options["dry_run"]:
                 return
             if not options["yes"] and input(f"apply to cluster {name}? [y/N] ").lower() != "y":
                 raise CommandError("nothing was applied")
             for definition in changed:
-                install(door, definition)
+                install(client, definition)
                 self.stdout.write(f"applied {definition.title}")
-            if not await_served(door, kinds, wait=_wait):
+            if not await_served(client, kinds, wait=_wait):
                 raise CommandError(f"cluster {name} does not serve the new kinds yet")
         finally:
-            door.close()
+            client.close()
 
-    def _changed(self, door: Door, name: str, definitions: list[Definition]) -> list[Definition]:
+    def _changed(
+        self, client: ClusterClient, name: str, definitions: list[Definition]
+    ) -> list[Definition]:
         changed = []
         for definition in definitions:
-            if text := difference(door, definition):
+            if text := difference(client, definition):
                 changed.append(definition)
                 self.stdout.write(text)
             else:

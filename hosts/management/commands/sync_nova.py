@@ -10,7 +10,7 @@ import orjson
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.feed.passes import FULL_KINDS
 from hosts.management.showing import watched_passes
 from hosts.region.run import ImportReport
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--kind",
             action="append",
-            choices=[kind.value for kind in Kind],
+            choices=[kind.value for kind in PassKind],
             help="what is read; again for more. `changes`: VMs that changed since the last look",
         )
         parser.add_argument(
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         from hosts.clients.cloud import OpenStackCloud  # noqa: PLC0415
 
         name = options["cloud"] or settings.HEADROOM.feed.cloud or None
-        kinds = [Kind(kind) for kind in options["kind"] or FULL_KINDS]
+        kinds = [PassKind(kind) for kind in options["kind"] or FULL_KINDS]
         try:
             cloud = OpenStackCloud(name, timeout_seconds=settings.HEADROOM.feed.timeout_seconds)
             reports = watched_passes(
@@ -84,7 +84,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{kind}: refused: {refusal}")
 
 
-def _as_json(reports: dict[Kind, ImportReport]) -> dict[str, object]:
+def _as_json(reports: dict[PassKind, ImportReport]) -> dict[str, object]:
     return {
         kind.value: {
             "sections": [asdict(counts) for counts in report.counts.values()],

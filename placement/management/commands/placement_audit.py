@@ -19,8 +19,8 @@ from journal.progress import printing_to
 from placement.services.audit import (
     REPAIRS,
     AuditFinding,
+    AuditKind,
     AuditLimits,
-    Kind,
     find_problems,
     repair_problems,
 )
@@ -60,7 +60,7 @@ class Command(BaseCommand):
             orphan_hours=options["orphan_hours"], aggregate_days=options["aggregate_days"]
         )
         found = find_problems(limits)
-        repaired: Mapping[Kind, int] = {}
+        repaired: Mapping[AuditKind, int] = {}
         left = found
         if options["fix"] and found:
             try:
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         if left:
             raise CommandError(f"{len(left)} problems are left", returncode=EXIT_FOUND)
 
-    def _print(self, found: Sequence[AuditFinding], repaired: Mapping[Kind, int]) -> None:
+    def _print(self, found: Sequence[AuditFinding], repaired: Mapping[AuditKind, int]) -> None:
         console = printing_to(self.stdout)
         if not found:
             console.print("nothing is wrong")
@@ -97,7 +97,7 @@ class Command(BaseCommand):
 
 
 def _as_json(
-    found: Sequence[AuditFinding], repaired: Mapping[Kind, int], left: Sequence[AuditFinding]
+    found: Sequence[AuditFinding], repaired: Mapping[AuditKind, int], left: Sequence[AuditFinding]
 ) -> dict[str, object]:
     return {
         "findings": [asdict(finding) for finding in found],

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import pytest
 from headroom_host_agent.provision.janitor import (
-    Answer,
     Fate,
     Host,
     Report,
+    ServerKnowledge,
     cleanup_resources,
 )
 from headroom_host_agent.provision.stored import Artifact
 
 
 def cleaned(  # a host in words
-    answers: Mapping[str, Answer | Exception],
+    answers: Mapping[str, ServerKnowledge | Exception],
     *,
     in_use: frozenset[str] = frozenset(),
     found: tuple[str, ...] = (),
@@ -27,7 +27,7 @@ def cleaned(  # a host in words
     """Return the report of a host with these artefacts, and what was really removed."""
     gone: list[str] = []
 
-    def ask(identity: str) -> Answer:
+    def ask(identity: str) -> ServerKnowledge:
         answer = answers[identity]
         if isinstance(answer, Exception):
             raise answer
@@ -52,16 +52,18 @@ def cleaned(  # a host in words
 @pytest.mark.parametrize(
     ("is_in_use", "answer", "fate"),
     [
-        (True, Answer.GONE, Fate.KEEP),
-        (False, Answer.LIVE, Fate.KEEP),
-        (False, Answer.GOING, Fate.DELETE),
-        (False, Answer.GONE, Fate.DELETE),
-        (False, Answer.UNKNOWN, Fate.FLAG),
-        (False, Answer.NONE, Fate.KEEP),
+        (True, ServerKnowledge.GONE, Fate.KEEP),
+        (False, ServerKnowledge.LIVE, Fate.KEEP),
+        (False, ServerKnowledge.GOING, Fate.DELETE),
+        (False, ServerKnowledge.GONE, Fate.DELETE),
+        (False, ServerKnowledge.UNKNOWN, Fate.FLAG),
+        (False, ServerKnowledge.NONE, Fate.KEEP),
         (False, OSError("cut"), Fate.KEEP),
     ],
 )
-def test_the_servers_word_decides(is_in_use: bool, answer: Answer | Exception, fate: Fate) -> None:
+def test_the_servers_word_decides(
+    is_in_use: bool, answer: ServerKnowledge | Exception, fate: Fate
+) -> None:
     in_use = frozenset({"12-1"} if is_in_use else ())
 
     report, gone = cleaned({"12-1": answer}, in_use=in_use)
@@ -86,7 +88,9 @@ def test_what_this_agent_did_not_make_is_no_candidate() -> None:
     ("of_all", "going", "removed"), [(1, 1, 1), (9, 2, 0), (10, 2, 2), (40, 5, 5), (40, 6, 0)]
 )
 def test_many_at_once_need_an_operator(of_all: int, going: int, removed: int) -> None:
-    answers = {f"{n}-1": Answer.GONE if n < going else Answer.LIVE for n in range(of_all)}
+    answers = {
+        f"{n}-1": ServerKnowledge.GONE if n < going else ServerKnowledge.LIVE for n in range(of_all)
+    }
 
     report, gone = cleaned(answers)
 
@@ -95,21 +99,21 @@ def test_many_at_once_need_an_operator(of_all: int, going: int, removed: int) ->
 
 
 def test_a_database_of_yesterday_removes_nothing() -> None:
-    report, gone = cleaned({f"{n}-1": Answer.UNKNOWN for n in range(5)})
+    report, gone = cleaned({f"{n}-1": ServerKnowledge.UNKNOWN for n in range(5)})
 
     assert gone == []
     assert {finding.fate for finding in report.findings} == {Fate.FLAG}
 
 
 def test_a_damaged_store_must_be_confirmed_first() -> None:
-    report, gone = cleaned({"1-1": Answer.GONE}, needs_confirmation=True)
+    report, gone = cleaned({"1-1": ServerKnowledge.GONE}, needs_confirmation=True)
 
     assert gone == []
     assert "nobody confirmed" in report.stopped
 
 
 def test_one_that_cannot_go_stops_no_other() -> None:
-    answers = {f"{n}-1": Answer.GONE if n < 2 else Answer.LIVE for n in range(10)}
+    answers = {f"{n}-1": ServerKnowledge.GONE if n < 2 else ServerKnowledge.LIVE for n in range(10)}
 
     report, gone = cleaned(answers, stuck=frozenset({"0-1"}))
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from capacity.nova.in_flight import end_expired, end_failed_vms
 from commitments.services.verification import VerificationReport
-from hosts.feed.lists import Kind
+from hosts.feed.lists import PassKind
 from hosts.models import FeedPass, Host
 from tests.capacity.test_in_flight import NOW, list_vm, place
 from tests.commitments.slot_worlds import accepted_slot, put_into, verify
@@ -29,7 +29,7 @@ def fed(settings: Any) -> None:
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"feed": feed})
 
 
-def read(kind: Kind, at: Any) -> None:
+def read(kind: PassKind, at: Any) -> None:
     """A pass began at a time and was completed."""
     FeedPass.objects.update_or_create(kind=kind, defaults={"listed_at": at})
 
@@ -38,9 +38,9 @@ def test_a_vm_has_until_a_pass_that_began_after_its_grace_to_arrive(host_1: Host
     slot = accepted_slot(host_1)
     put_into(slot, "nowhere", minutes=30)
     assert verify() == VerificationReport(), "nothing was ever read"
-    read(Kind.CHANGES, timezone.now() - 16 * MINUTE)
+    read(PassKind.CHANGES, timezone.now() - 16 * MINUTE)
     assert verify() == VerificationReport(), "14 minutes after it was booked"
-    read(Kind.CHANGES, timezone.now() - 14 * MINUTE)
+    read(PassKind.CHANGES, timezone.now() - 14 * MINUTE)
     assert verify().events == {"never_arrived": 1}
 
 
@@ -50,10 +50,10 @@ def test_a_vm_that_is_missing_has_its_settle_time_in_what_was_read(
     use_slots(settings, migration_settle_seconds=120)
     slot = accepted_slot(host_1)
     put_into(slot, "nowhere", minutes=30, is_confirmed=True)
-    read(Kind.CHANGES, timezone.now())
+    read(PassKind.CHANGES, timezone.now())
     assert verify().events == {"missing": 1}
     assert verify(60) == VerificationReport(), "nobody has looked since"
-    read(Kind.CHANGES, timezone.now() + 3 * MINUTE)
+    read(PassKind.CHANGES, timezone.now() + 3 * MINUTE)
     assert verify(60).events == {"gone": 1}
 
 
@@ -62,11 +62,11 @@ def test_a_slot_leaves_a_host_that_a_later_pass_still_saw_down(
     host_1: Host, host_new: Host
 ) -> None:
     accepted_slot(host_1)
-    read(Kind.CHANGES, timezone.now())
-    read(Kind.HOSTS, timezone.now())
+    read(PassKind.CHANGES, timezone.now())
+    read(PassKind.HOSTS, timezone.now())
     Host.objects.filter(pk=host_1.pk).update(state="down")
     assert verify(60) == VerificationReport(), "it may have come back"
-    read(Kind.HOSTS, timezone.now() + 11 * MINUTE)
+    read(PassKind.HOSTS, timezone.now() + 11 * MINUTE)
     assert verify(60).events == {"slots_moved": 1}
 
 
@@ -75,9 +75,9 @@ def test_in_flight_rows_live_until_their_end_was_read() -> None:
     place("h1", "h2")
     late = NOW + 60 * MINUTE
     assert end_expired(late) == 0
-    read(Kind.CHANGES, NOW + 14 * MINUTE)
+    read(PassKind.CHANGES, NOW + 14 * MINUTE)
     assert end_expired(late) == 0
-    read(Kind.CHANGES, NOW + 15 * MINUTE)
+    read(PassKind.CHANGES, NOW + 15 * MINUTE)
     assert end_expired(late) == 2
 
 
@@ -87,5 +87,5 @@ def test_a_moved_vm_is_gone_when_a_pass_after_its_time_lacks_it() -> None:
     place("h2", vm="moving", intent="resize", source_host="h1")
     late = NOW + 60 * MINUTE
     assert end_failed_vms(["moving"], now=late) == 0
-    read(Kind.CHANGES, late)
+    read(PassKind.CHANGES, late)
     assert end_failed_vms(["moving"], now=late) == 1

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.domain.candidate_answers import Answer, AnswerCache, decisive_room
+from placement.domain.candidate_answers import AnswerCache, CandidateAnswer, decisive_room
 from placement.domain.candidate_encoding import NOTHING, encode_candidates
 from placement.domain.candidate_query import (
     CandidateQuery,
@@ -52,7 +52,9 @@ def asking(*amounts: int, limit: int | None = None) -> CandidateQuery:
     return CandidateQuery(groups=groups, limit=limit)
 
 
-def answered(cache: AnswerCache, key: str, snapshot: Snapshot, query: CandidateQuery) -> Answer:
+def answered(
+    cache: AnswerCache, key: str, snapshot: Snapshot, query: CandidateQuery
+) -> CandidateAnswer:
     known = cache.known(key, snapshot)
     if known is not None:
         return known

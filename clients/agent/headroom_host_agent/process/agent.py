@@ -24,7 +24,7 @@ from headroom_host_agent.process.settings import AgentSettings, LeaseLoss
 from headroom_host_agent.process.teller import RestFeedback, written
 from headroom_host_agent.provision.engine import Engine
 from headroom_host_agent.provision.feedback import Sender
-from headroom_host_agent.provision.janitor import Answer, Host, Report, cleanup_resources
+from headroom_host_agent.provision.janitor import Host, Report, ServerKnowledge, cleanup_resources
 from headroom_host_agent.provision.options import EngineOptions, Usage
 from headroom_host_agent.provision.provisioners import HostContext, Provisioner, ProvisionError
 from headroom_host_agent.provision.sources import (
@@ -366,7 +366,7 @@ class Agent:
     def _clean_up(self) -> None:
         self.clean_up(dry_run=False)
 
-    def _ask(self, identity: str) -> Answer:
+    def _ask(self, identity: str) -> ServerKnowledge:
         self._systemd.alive()  # a cleanup asks for each artefact in turn
         return self.poller.ask(identity)[0]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from headroom_host_agent.provision.janitor import Answer
+from headroom_host_agent.provision.janitor import ServerKnowledge
 from headroom_host_agent.provision.signing.keys import SigningError
 from headroom_host_agent.provision.sources import (
     REFERENCE_ORDER,
@@ -110,7 +110,7 @@ class RestPoller:
             pause_seconds=0.0 if is_held else None,
         )
 
-    def ask(self, identity: str) -> tuple[Answer, Reservation | None]:
+    def ask(self, identity: str) -> tuple[ServerKnowledge, Reservation | None]:
         """Return what the server says of one reservation; nothing but a signed word removes it."""
         path = f"/hosts/v1/{self._enrolled.identity.host_id}/reservations/{identity}"
         try:
@@ -120,17 +120,19 @@ class RestPoller:
             return self._without(identity, error), None
         except (ServerError, SigningError, WireError) as error:
             log.warning("%s: %s", identity, error)
-            return Answer.NONE, None
+            return ServerKnowledge.NONE, None
         if reservation.id != identity:
-            return Answer.NONE, None
-        return (Answer.GOING if reservation.to_delete else Answer.LIVE), reservation
+            return ServerKnowledge.NONE, None
+        return (
+            ServerKnowledge.GOING if reservation.to_delete else ServerKnowledge.LIVE
+        ), reservation
 
-    def _without(self, identity: str, error: RefusedError) -> Answer:
+    def _without(self, identity: str, error: RefusedError) -> ServerKnowledge:
         if error.code == "no_such_reservation":
-            return Answer.UNKNOWN
+            return ServerKnowledge.UNKNOWN
         if error.code == "reservation_deleted" and self._is_tombstone(identity, error):
-            return Answer.GONE
-        return Answer.NONE
+            return ServerKnowledge.GONE
+        return ServerKnowledge.NONE
 
     def _ask(self, host_id: str, after: int, limit: int) -> _Told:
         wait = 0 if self._store.is_resyncing else self._wait_seconds
@@ -214,15 +216,15 @@ class RestPoller:
             if reservation.id in self._seen:
                 continue
             answer, told = self.ask(reservation.id)
-            if answer is Answer.NONE:
+            if answer is ServerKnowledge.NONE:
                 raise RetryablePollError(f"no word of {reservation.id}")
-            if answer is Answer.UNKNOWN:
+            if answer is ServerKnowledge.UNKNOWN:
                 named = f"{reservation.id} of type {reservation.type}"
                 log.error("the server does not know %s: it stays as it is", named)
                 forgotten.append(reservation.id)
-            if answer is Answer.LIVE and told is not None and row.is_forgotten:
+            if answer is ServerKnowledge.LIVE and told is not None and row.is_forgotten:
                 known.append(told)  # it failed there, or was lost, and has other numbers
-            if answer in (Answer.GOING, Answer.GONE):
+            if answer in (ServerKnowledge.GOING, ServerKnowledge.GONE):
                 known.append(replace(reservation, to_delete=True))
         if not self._store.take_page(known, cursor=self._store.cursor, resyncs=self._resyncs):
             raise StartAgainError

@@ -19,7 +19,7 @@ MOST_PER_RUN = 5
 SHARE_PER_RUN = 5  # one of so many
 
 
-class Answer(StrEnum):
+class ServerKnowledge(StrEnum):
     """What the server says of a reservation."""
 
     LIVE = "live"
@@ -77,17 +77,17 @@ class Host:
     registered: tuple[Artifact, ...]
     found: Iterable[tuple[str, str]]
     in_use: Callable[[Artifact], bool]
-    ask: Callable[[str], Answer]
+    ask: Callable[[str], ServerKnowledge]
     remove: Callable[[Artifact], None]
     needs_confirmation: bool = False
 
 
-_OF_ANSWER: Mapping[Answer, Fate] = {
-    Answer.LIVE: Fate.KEEP,
-    Answer.GOING: Fate.DELETE,
-    Answer.GONE: Fate.DELETE,
-    Answer.UNKNOWN: Fate.FLAG,
-    Answer.NONE: Fate.KEEP,
+_OF_ANSWER: Mapping[ServerKnowledge, Fate] = {
+    ServerKnowledge.LIVE: Fate.KEEP,
+    ServerKnowledge.GOING: Fate.DELETE,
+    ServerKnowledge.GONE: Fate.DELETE,
+    ServerKnowledge.UNKNOWN: Fate.FLAG,
+    ServerKnowledge.NONE: Fate.KEEP,
 }
 
 

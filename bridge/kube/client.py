@@ -51,7 +51,7 @@ class Unexpected(ClusterUnavailable):
     code = "object_unexpected"
 
 
-class Door:
+class ClusterClient:
     """One cluster; safe for threads."""
 
     def __init__(
