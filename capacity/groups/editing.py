@@ -6,8 +6,8 @@ caller's transaction, because the admin's form view opens one of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
@@ -15,9 +15,9 @@ from django.db import models, transaction
 from capacity.groups.group_settings import CATCH_ALL
 from capacity.hooks import hooks
 from capacity.models import FlavorGroupRule, FlavorGroupSettings
+from core.audited_rows import AuditedRows
 from journal.actors import Actor
 from journal.errors import InvalidInput
-from journal.services import Change, record_changes
 from scheduling.resources import GIB
 
 SETTINGS_TOPIC = "flavor_group_settings"
@@ -79,17 +79,14 @@ def save_group_settings(
             .filter(group_name=group_name)
             .first()
         )
-        before = _fields_of(row, SETTINGS_FIELDS)
         row = row or FlavorGroupSettings(group_name=group_name)
         for name, content in settings.items():
             setattr(row, name, content)
         problem = unit_problem(group_name, row.ram_unit_gib)
         if problem is not None:
             raise InvalidInput(f"flavor group {group_name}: {problem}")
-        after = _save_if_changed(row, before, SETTINGS_FIELDS)
-        if after is not None:
-            _record("flavor_group_settings", group_name, before, after, SETTINGS_TOPIC,
-                    actor=actor, request_id=request_id, reason=reason)  # fmt: skip
+        _check(row)
+        SETTINGS.save(row, actor=actor, request_id=request_id, reason=reason)
     return row
 
 
@@ -134,10 +131,7 @@ def remove_group_settings(*, group_name: str, actor: Actor, request_id: str) -> 
         problem = unit_problem(group_name, None)
         if problem is not None:
             raise InvalidInput(f"settings of flavor group {group_name} must stay: {problem}")
-        before = _fields_of(row, SETTINGS_FIELDS)
-        row.delete()
-        _record("flavor_group_settings", group_name, before, None, SETTINGS_TOPIC,
-                actor=actor, request_id=request_id, reason="")  # fmt: skip
+        SETTINGS.remove(row.pk, actor=actor, request_id=request_id)
 
 
 def save_group_rule(
@@ -167,35 +161,19 @@ def save_group_rule(
     with transaction.atomic():
         known = FlavorGroupRule.objects.select_for_update()
         row = None if rule_id is None else known.filter(pk=rule_id).first()
-        before = _fields_of(row, RULE_FIELDS)
         row = row or FlavorGroupRule()
         row.group_name, row.flavor_pattern, row.position = group_name, flavor_pattern, position
-        after = _save_if_changed(row, before, RULE_FIELDS)
-        if after is not None:
-            _record("flavor_group_rule", str(row.pk), before, after, RULES_TOPIC,
-                    actor=actor, request_id=request_id, reason="")  # fmt: skip
+        _check(row)
+        RULES.save(row, actor=actor, request_id=request_id)
     return row
 
 
 def remove_group_rule(*, rule_id: int, actor: Actor, request_id: str) -> None:
     """Remove a rule; flavors it grouped leave their group at the next refresh."""
-    with transaction.atomic():
-        row = FlavorGroupRule.objects.select_for_update().filter(pk=rule_id).first()
-        if row is None:
-            return
-        before = _fields_of(row, RULE_FIELDS)
-        row.delete()
-        _record("flavor_group_rule", str(rule_id), before, None, RULES_TOPIC,
-                actor=actor, request_id=request_id, reason="")  # fmt: skip
+    RULES.remove(rule_id, actor=actor, request_id=request_id)
 
 
-def _fields_of(row: models.Model | None, names: tuple[str, ...]) -> dict[str, Any] | None:
-    return None if row is None else {name: getattr(row, name) for name in names}
-
-
-def _save_if_changed(
-    row: models.Model, before: Mapping[str, Any] | None, names: tuple[str, ...]
-) -> dict[str, Any] | None:
+def _check(row: models.Model) -> None:
     try:
         row.full_clean()
     except ValidationError as error:
@@ -203,32 +181,24 @@ def _save_if_changed(
             f"{field}: {' '.join(texts)}" for field, texts in sorted(error.message_dict.items())
         )
         raise InvalidInput(problems) from error
-    after = _fields_of(row, names)
-    if after == before:
-        return None
-    row.save()
-    return after
 
 
-def _record(
-    object_type: str,
-    object_id: str,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-    topic: str,
-    *,
-    actor: Actor,
-    request_id: str,
-    reason: str,
-) -> None:
-    verb = "removed" if after is None else "created" if before is None else "changed"
-    change = Change(
-        action=f"{object_type}_{verb}",
-        object_type=object_type,
-        object_id=object_id,
-        before=before,
-        after=after,
-        reason=reason,
-        topic=topic,
-    )
-    record_changes([change], actor=actor, request_id=request_id)
+def _fields(*names: str) -> Callable[[models.Model], Mapping[str, Any]]:
+    return lambda row: {name: getattr(row, name) for name in names}
+
+
+SETTINGS: Final = AuditedRows(
+    model=FlavorGroupSettings,
+    object_type=SETTINGS_TOPIC,
+    fields=_fields(*SETTINGS_FIELDS),
+    name=lambda row: row.group_name,
+    topic=SETTINGS_TOPIC,
+    tells_new=True,
+)
+RULES: Final = AuditedRows(
+    model=FlavorGroupRule,
+    object_type=RULES_TOPIC,
+    fields=_fields(*RULE_FIELDS),
+    topic=RULES_TOPIC,
+    tells_new=True,
+)

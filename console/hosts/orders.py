@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable
 from datetime import timedelta
+from functools import wraps
 from typing import Any, Final
 
 from django import forms
@@ -20,10 +21,10 @@ from console.pages import show_page
 from core.text import plural
 from hosts.agents.enrolment import create_token, revoke_key, revoke_token
 from hosts.agents.leases import fence
-from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, KeyState
+from hosts.agents.models import HostAgent, HostKey, KeyState
 from hosts.agents.modes import decommission
 from hosts.agents.order_views import LONGEST_REASON
-from hosts.models import Host, Maintenance
+from hosts.models import Maintenance
 from hosts.services.host_orders import HostOrder, change_host
 from journal.actors import Actor
 from journal.clock import database_now
@@ -32,6 +33,8 @@ from journal.middleware import request_id_of
 
 #: Called with the name of a row, who orders, the request and the reason; returns what was done.
 Order = Callable[[str, Actor, str, str], str]
+#: What the admin calls with its page, the request and the chosen rows.
+Action = Callable[[Any, HttpRequest, QuerySet[Any]], None]  # Any: rows of any model
 
 #: For how long a token of the admin lets its host enrol.
 TOKEN_LIFETIME: Final = timedelta(hours=1)
@@ -49,16 +52,32 @@ class ReasonForm(ActionForm):  # type: ignore[misc]  # the theme has no types
     )
 
 
-def _ordered(request: HttpRequest, names: list[str], order: Order) -> None:
-    """Carry an order out for rows one by one; a refusal is told and stops no other."""
-    reason = _reason(request)
-    for name in names if reason else ():
-        try:
-            done = order(name, request_actor(request), request_id_of(request), reason)
-        except HeadroomError as refused:
-            messages.warning(request, f"{name}: {refused.message}")
-        else:
-            messages.success(request, f"{name}: {done}")
+def _order(description: str, *, names: str = "name") -> Callable[[Order], Action]:
+    """Make an action of lists of an order.
+
+    It is carried out for rows one by one; a refusal is told and stops no other.
+
+    Args:
+        description: What the list calls it.
+        names: Column of what the order is called with.
+    """
+
+    def action_of(order: Order) -> Action:
+        @admin.action(description=description, permissions=["order"])
+        @wraps(order)  # the name is that of the action
+        def carry_out(_: object, request: HttpRequest, rows: QuerySet[Any]) -> None:
+            reason = _reason(request)
+            for name in map(str, rows.values_list(names, flat=True) if reason else ()):
+                try:
+                    done = order(name, request_actor(request), request_id_of(request), reason)
+                except HeadroomError as refused:
+                    messages.warning(request, f"{name}: {refused.message}")
+                else:
+                    messages.success(request, f"{name}: {done}")
+
+        return carry_out
+
+    return action_of
 
 
 def _reason(request: HttpRequest) -> str:
@@ -69,124 +88,76 @@ def _reason(request: HttpRequest) -> str:
     return reason
 
 
-def _fence(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Fence: end what it was told, at once", names="host_name")
+def fence_agents(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """End the epoch of an agent."""
     epoch = fence(name, actor=actor, request_id=request_id, reason=reason)
     return f"its agent is down, its epoch is {epoch}"
 
 
-def _decommission(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Have nothing more to do with it", names="host_name")
+def decommission_agents(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Decommission an agent that has nothing any more."""
     decommission(name, actor=actor, request_id=request_id, reason=reason)
     return "its agent is told with its next request that this is the end"
 
 
-def _revoke_key(kid: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Revoke at once", names="kid")
+def revoke_keys(kid: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Take nothing more that a key signs."""
     pk = HostKey.objects.get(kid=kid).pk
     revoke_key(pk=pk, actor=actor, request_id=request_id, reason=reason)
     return "nothing that it signs is taken any more; its host may enrol anew with a token"
 
 
-def _revoke_token(pk: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Revoke: let nobody enrol with it", names="pk")
+def revoke_tokens(pk: str, actor: Actor, request_id: str, reason: str) -> str:
+    """End a token."""
     revoke_token(pk=int(pk), actor=actor, request_id=request_id, reason=reason)
     return "no agent enrols with it any more; those that did stay"
 
 
-def _take_out(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Take out of service (maintenance)")
+def start_maintenance(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Set manual maintenance."""
     order = HostOrder(maintenance=Maintenance.MANUAL, maintenance_reason=reason)
     change_host(name, order, actor=actor, request_id=request_id, reason=reason)
     return "it takes no new VMs and slots"
 
 
-def _bring_back(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Bring back into service")
+def end_maintenance(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """End maintenance."""
     order = HostOrder(maintenance=Maintenance.NONE)
     change_host(name, order, actor=actor, request_id=request_id, reason=reason)
     return "it is in service again"
 
 
-def _terminate(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Take out for good (termination)")
+def start_termination(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Begin to take a host out for good."""
     order = HostOrder(maintenance=Maintenance.TERMINATION, maintenance_reason=reason)
     change_host(name, order, actor=actor, request_id=request_id, reason=reason)
     return "it is taken out for good: its page says what is still on it"
 
 
-def _keep(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Keep after all (end termination)")
+def end_termination(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Keep a host that was to be taken out for good."""
     for maintenance in (Maintenance.HA, Maintenance.NONE):  # nothing but ha ends termination
         order = HostOrder(maintenance=maintenance)
         change_host(name, order, actor=actor, request_id=request_id, reason=reason)
     return "it stays, and is in service again"
 
 
-def _evict(name: str, actor: Actor, request_id: str, reason: str) -> str:
+@_order("Move slots without VMs elsewhere")
+def evict_hosts(name: str, actor: Actor, request_id: str, reason: str) -> str:
+    """Evict the slots of a host in maintenance."""
     found = evict_slots(name, now=database_now(), actor=actor, request_id=request_id, reason=reason)
     return (
         f"{plural(found.moved, 'slot')} moved, {found.without_place:,} found no place, "
         f"{found.with_vms:,} have VMs"
     )
-
-
-@admin.action(description="Fence: end what it was told, at once", permissions=["order"])
-def fence_agents(
-    _: admin.ModelAdmin[HostAgent], request: HttpRequest, rows: QuerySet[HostAgent]
-) -> None:
-    """End the epochs of agents."""
-    _ordered(request, list(rows.values_list("host_name", flat=True)), _fence)
-
-
-@admin.action(description="Have nothing more to do with it", permissions=["order"])
-def decommission_agents(
-    _: admin.ModelAdmin[HostAgent], request: HttpRequest, rows: QuerySet[HostAgent]
-) -> None:
-    """Decommission agents that have nothing any more."""
-    _ordered(request, list(rows.values_list("host_name", flat=True)), _decommission)
-
-
-@admin.action(description="Revoke at once", permissions=["order"])
-def revoke_keys(
-    _: admin.ModelAdmin[HostKey], request: HttpRequest, rows: QuerySet[HostKey]
-) -> None:
-    """Take nothing more that keys sign."""
-    _ordered(request, list(rows.values_list("kid", flat=True)), _revoke_key)
-
-
-@admin.action(description="Revoke: let nobody enrol with it", permissions=["order"])
-def revoke_tokens(
-    _: admin.ModelAdmin[EnrolmentToken], request: HttpRequest, rows: QuerySet[EnrolmentToken]
-) -> None:
-    """End tokens."""
-    _ordered(request, [str(pk) for pk in rows.values_list("pk", flat=True)], _revoke_token)
-
-
-@admin.action(description="Take out of service (maintenance)", permissions=["order"])
-def start_maintenance(
-    _: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]
-) -> None:
-    """Set manual maintenance."""
-    _ordered(request, _names(rows), _take_out)
-
-
-@admin.action(description="Take out for good (termination)", permissions=["order"])
-def start_termination(
-    _: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]
-) -> None:
-    """Begin to take hosts out for good."""
-    _ordered(request, _names(rows), _terminate)
-
-
-@admin.action(description="Keep after all (end termination)", permissions=["order"])
-def end_termination(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
-    """Keep hosts that were to be taken out for good."""
-    _ordered(request, _names(rows), _keep)
-
-
-@admin.action(description="Bring back into service", permissions=["order"])
-def end_maintenance(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
-    """End maintenance."""
-    _ordered(request, _names(rows), _bring_back)
-
-
-@admin.action(description="Move slots without VMs elsewhere", permissions=["order"])
-def evict_hosts(_: admin.ModelAdmin[Host], request: HttpRequest, rows: QuerySet[Host]) -> None:
-    """Evict the slots of hosts in maintenance."""
-    _ordered(request, _names(rows), _evict)
 
 
 @admin.action(description="New token for its agent, shown once", permissions=["token"])
@@ -235,7 +206,3 @@ def new_tokens(
         ),
         crumbs=(("Hosts", list_url("hosts.host")), ("New tokens", "")),
     )
-
-
-def _names(rows: QuerySet[Any]) -> list[str]:
-    return list(rows.values_list("name", flat=True))

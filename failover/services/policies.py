@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Count
 
+from core.audited_rows import AuditedRows
 from failover.domain.patterns import matches, pattern_problem
 from failover.models import FailoverPolicy
 from hosts.models import Flavor, Instance
 from journal.actors import Actor
 from journal.errors import InvalidInput
-from journal.services import Change, record_changes
 
 TOPIC = "failover_policy"
 
@@ -83,51 +84,15 @@ def save_policy(
         known = FailoverPolicy.objects.select_for_update(no_key=True)
         row = known.filter(pk=policy_id).first() if policy_id is not None else None
         row = row or FailoverPolicy()
-        before = _columns(row) if row.pk else None
         row.flavor_pattern, row.required_count = pattern, required_count
         row.position = position
-        after = _columns(row)
-        if after == before:
-            return row
-        row.save()
-        record_changes(
-            [
-                Change(
-                    action="failover_policy_saved",
-                    object_type=TOPIC,
-                    object_id=pattern,
-                    before=before,
-                    after=after,
-                    topic=TOPIC,
-                )
-            ],
-            actor=actor,
-            request_id=request_id,
-        )
+        POLICIES.save(row, actor=actor, request_id=request_id)
     return row
 
 
 def remove_policy(*, policy_id: int, actor: Actor, request_id: str) -> None:
     """Remove a policy; what VMs have beyond their need then goes with the next run."""
-    with transaction.atomic():
-        row = FailoverPolicy.objects.select_for_update().filter(pk=policy_id).first()
-        if row is None:
-            return
-        before = _columns(row)
-        row.delete()
-        record_changes(
-            [
-                Change(
-                    action="failover_policy_removed",
-                    object_type=TOPIC,
-                    object_id=row.flavor_pattern,
-                    before=before,
-                    topic=TOPIC,
-                )
-            ],
-            actor=actor,
-            request_id=request_id,
-        )
+    POLICIES.remove(policy_id, actor=actor, request_id=request_id)
 
 
 def _columns(row: FailoverPolicy) -> Mapping[str, object]:
@@ -136,3 +101,12 @@ def _columns(row: FailoverPolicy) -> Mapping[str, object]:
         "required_count": row.required_count,
         "position": row.position,
     }
+
+
+POLICIES: Final = AuditedRows(
+    model=FailoverPolicy,
+    object_type=TOPIC,
+    fields=_columns,
+    name=lambda row: row.flavor_pattern,
+    topic=TOPIC,
+)

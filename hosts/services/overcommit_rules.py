@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from core.audited_rows import AuditedRows
 from hosts.domain.overcommit import (
     CPU,
     MEMORY,
@@ -34,35 +35,14 @@ def save_rule(row: RuleRow, *, actor: Actor, request_id: str) -> RuleRow:
     Raises:
         django.db.IntegrityError: The row breaks a rule of the table.
     """
-    with transaction.atomic():
-        before = RuleRow.objects.select_for_update(no_key=True).filter(pk=row.pk).first()
-        row.save()
-        change = Change(
-            action="overcommit_rule_saved",
-            object_type=OBJECT_TYPE,
-            object_id=str(row.pk),
-            before=None if before is None else _record(before),
-            after=_record(row),
-        )
-        record_changes([change], actor=actor, request_id=request_id)
+    if RULES.save(row, actor=actor, request_id=request_id):
         _have_hosts_follow()
     return row
 
 
 def remove_rule(*, pk: int, actor: Actor, request_id: str) -> None:
     """Forget a rule; one that is gone already is no error."""
-    with transaction.atomic():
-        row = RuleRow.objects.select_for_update().filter(pk=pk).first()
-        if row is None:
-            return
-        change = Change(
-            action="overcommit_rule_removed",
-            object_type=OBJECT_TYPE,
-            object_id=str(pk),
-            before=_record(row),
-        )
-        row.delete()
-        record_changes([change], actor=actor, request_id=request_id)
+    if RULES.remove(pk, actor=actor, request_id=request_id):
         _have_hosts_follow()
 
 
@@ -149,3 +129,6 @@ def _record(row: RuleRow) -> dict[str, Any]:
 
 def _have_hosts_follow() -> None:
     transaction.on_commit(lambda: hint_worker(RECONCILE), robust=True)
+
+
+RULES: Final = AuditedRows(model=RuleRow, object_type=OBJECT_TYPE, fields=_record)

@@ -54,6 +54,7 @@ def test_writes_are_audited() -> None:
     row = save_planned_change(planned(), actor=ACTOR, request_id="req-1")
     row.host_count = 4
     save_planned_change(row, actor=ACTOR, request_id="req-2")
+    save_planned_change(row, actor=ACTOR, request_id="same again")
     remove_planned_change(pk=row.pk, actor=ACTOR, request_id="req-3")
     remove_planned_change(pk=row.pk, actor=ACTOR, request_id="req-4")
     entries = AuditEntry.objects.filter(object_type="planned_host_change").order_by("id")
