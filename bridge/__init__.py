@@ -1,1 +1,1 @@
-"""Kubernetes bridge. Holds its floor until the mirror is built."""
+"""Kubernetes: rows shown as objects in clusters, Hypervisor objects read from one."""

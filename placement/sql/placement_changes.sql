@@ -1,3 +1,4 @@
+-- Nobody asks it any more but the release before (docs/contributing.md, Migrations).
 -- Rows of the log that a snapshot does not show: those of transactions from p_from on and of those
 -- that were running. Parts: 0 the present moment, 1 a changed tree, 2 an allocated amount of it.
 -- Told how much of the log a request wants to see, the server made a plan for every single request,
