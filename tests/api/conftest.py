@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from journal.conf import AccessToken
+from journal.conf import AccessToken, KeystoneSettings
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
 from tests.api.scheduler_client import SCHEDULER, NovaClient
+from tests.peers.keystone import Keystone
 
 Configure = Callable[..., None]
 
@@ -72,3 +73,21 @@ def scheduler_settings(settings: Any) -> Any:
         settings.HEADROOM = current.model_copy(update={"scheduler": scheduler})
 
     return change
+
+
+@pytest.fixture(scope="module")
+def login(keystone: Keystone) -> KeystoneSettings:
+    return keystone.settings()
+
+
+@pytest.fixture
+def behind_keystone(configure: Configure, login: KeystoneSettings) -> None:
+    """Ask the real Keystone, and remember what it says from test to test."""
+    configure(auth="keystone", keystone=login, policy_file=None)
+
+
+@pytest.fixture
+def forgetful(behind_keystone: None, configure: Configure, keystone: Keystone) -> None:
+    """Ask it every time."""
+    del behind_keystone
+    configure(keystone=keystone.settings(token_cache_seconds=0))

@@ -11,6 +11,15 @@ ADMIN = "admin-token-0123456789"
 VIEWER = "viewer-token-0123456789"
 MEMBER = "member-token-0123456789"
 PROJECT = "2f6b5d0c8f0f4a0d9a3e6d1c7b5a4e11"
+#: A request to each endpoint, by its name.
+REQUESTS = {
+    "info": ("GET", "v1/info", None),
+    "report-capacity": ("POST", "v1/report-capacity", {}),
+    "report-usage": ("POST", f"v1/projects/{PROJECT}/report-usage", {}),
+    "quota": ("PUT", f"v1/projects/{PROJECT}/quota", {}),
+    "change-commitments": ("POST", "v1/change-commitments", {"az": "az-a"}),
+}
+READS = {"info", "report-capacity", "report-usage"}
 
 
 class LiquidClient:

@@ -10,43 +10,16 @@ import pytest
 from django.test import Client
 
 from journal.auth import authenticate
-from journal.conf import KeystoneSettings
 from tests.api.conftest import Configure
-from tests.api.liquid_client import PROJECT, LiquidClient, assert_text
+from tests.api.liquid_client import READS, REQUESTS, LiquidClient, assert_text
 from tests.factories import make_group
 from tests.peers.keystone import Keystone
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_refresh", "behind_keystone")]
 
-REQUESTS = {
-    "info": ("GET", "v1/info", None),
-    "report-capacity": ("POST", "v1/report-capacity", {}),
-    "report-usage": ("POST", f"v1/projects/{PROJECT}/report-usage", {}),
-    "quota": ("PUT", f"v1/projects/{PROJECT}/quota", {}),
-    "change-commitments": ("POST", "v1/change-commitments", {"az": "az-a"}),
-}
-READS = {"info", "report-capacity", "report-usage"}
 INFO = REQUESTS["info"]
 endpoints = pytest.mark.parametrize("endpoint", REQUESTS)
 limes = LiquidClient()
-
-
-@pytest.fixture(scope="module")
-def login(keystone: Keystone) -> KeystoneSettings:
-    return keystone.settings()
-
-
-@pytest.fixture
-def behind_keystone(configure: Configure, login: KeystoneSettings) -> None:
-    """Ask the real Keystone, and remember what it says from test to test."""
-    configure(auth="keystone", keystone=login, policy_file=None)
-
-
-@pytest.fixture
-def forgetful(behind_keystone: None, configure: Configure, keystone: Keystone) -> None:
-    """Ask it every time."""
-    del behind_keystone
-    configure(keystone=keystone.settings(token_cache_seconds=0))
 
 
 @pytest.fixture

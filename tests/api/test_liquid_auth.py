@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from tests.api.conftest import Configure
-from tests.api.liquid_client import ADMIN, MEMBER, PROJECT, VIEWER, LiquidClient, assert_text
+from tests.api.liquid_client import (
+    ADMIN,
+    MEMBER,
+    READS,
+    REQUESTS,
+    VIEWER,
+    LiquidClient,
+    assert_text,
+)
 from tests.factories import make_group
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_refresh")]
 
-REQUESTS = {
-    "info": ("GET", "v1/info", None),
-    "report-capacity": ("POST", "v1/report-capacity", {}),
-    "report-usage": ("POST", f"v1/projects/{PROJECT}/report-usage", {}),
-    "quota": ("PUT", f"v1/projects/{PROJECT}/quota", {}),
-    "change-commitments": ("POST", "v1/change-commitments", {"az": "az-a"}),
-}
-READS = {"info", "report-capacity", "report-usage"}
 endpoints = pytest.mark.parametrize("endpoint", REQUESTS)
 
 

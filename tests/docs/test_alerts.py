@@ -6,12 +6,11 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.alert_rules import FOLDER, rules
 from tests.docs.tour import ROOT
 
 PAGE = ROOT / "docs" / "alerts.md"
-RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yaml"))
 METRIC = re.compile(r"\b(?:cortex_|placement_|container_|failover:)\w[\w:]+")
 SECTION = re.compile(r"^### ([^\n]+)\n\n(.+?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -26,9 +25,8 @@ def alerts_of(text: str) -> set[str]:
 
 
 def alerts() -> list[dict[str, Any]]:  # Any: the shape of a rules file
-    documents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULES]
-    rules = [rule for one in documents for group in one["groups"] for rule in group["rules"]]
-    return [rule for rule in rules if "alert" in rule]
+    apps = sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.rules.yaml"))
+    return [rule for app in apps for rule in rules(app) if "alert" in rule]
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])

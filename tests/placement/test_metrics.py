@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from django.test import Client
 
 from journal.metrics import metrics_page
+from tests.alert_rules import rules
 from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.scraping import scrape
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "deploy" / "prometheus" / "placement.rules.yaml"
-UNIT_TESTS = RULES.with_name("placement.rules.test.yaml")
-PROMTOOL = shutil.which("promtool")
 METRIC = re.compile(r"\b(?:cortex_)?placement_[a-z_]+")
 DOWNSTREAM = "cortex_placement_shim_downstream_request_duration_seconds"
 DOCUMENTED = {
@@ -135,38 +130,8 @@ def test_refused_writes_are_counted_by_reason(
     assert counted() == before + 1
 
 
-def rules() -> list[dict[str, Any]]:  # Any: the shape of a rules file
-    document = yaml.safe_load(RULES.read_text(encoding="utf-8"))
-    return [rule for group in document["groups"] for rule in group["rules"]]
-
-
-def promtool(*arguments: str) -> None:
-    if PROMTOOL is None:
-        pytest.skip("promtool is not installed (Debian: prometheus): alert rules are NOT tested")
-    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_rules_are_valid() -> None:
-    promtool("check", "rules", "--lint-fatal", str(RULES))
-
-
-def test_alerts_fire_when_they_should_and_only_then() -> None:
-    promtool("test", "rules", str(UNIT_TESTS))
-
-
-def test_every_alert_has_a_unit_test_in_which_it_fires() -> None:
-    fired = {
-        case["alertname"]
-        for test in yaml.safe_load(UNIT_TESTS.read_text(encoding="utf-8"))["tests"]
-        for case in test["alert_rule_test"]
-        if case["exp_alerts"]
-    }
-    assert {rule["alert"] for rule in rules()} == fired
-
-
 @pytest.mark.django_db
 def test_rules_use_only_metrics_that_are_scraped(client: Client) -> None:
     scraped = set(re.findall(r"^# TYPE (\w+) ", scrape(), re.M))
-    used = {name for rule in rules() for name in METRIC.findall(rule["expr"])}
+    used = {name for rule in rules("placement") for name in METRIC.findall(rule["expr"])}
     assert {name.removesuffix("_bucket") for name in used} <= scraped

@@ -14,7 +14,6 @@ from django.test.utils import CaptureQueriesContext
 from oslo_policy import policy as oslo
 from pydantic import SecretStr
 
-from journal.conf import KeystoneSettings
 from placement import policy
 from tests.api.conftest import Configure
 from tests.api.liquid_client import LiquidClient
@@ -54,24 +53,6 @@ CLAIMS = {
 }
 every_request = pytest.mark.parametrize("request_name", REQUESTS)
 every_operator_path = pytest.mark.parametrize("path", OPERATORS)
-
-
-@pytest.fixture(scope="module")
-def login(keystone: Keystone) -> KeystoneSettings:
-    return keystone.settings()
-
-
-@pytest.fixture
-def behind_keystone(configure: Configure, login: KeystoneSettings) -> None:
-    """Ask the real Keystone, and remember what it says from test to test."""
-    configure(auth="keystone", keystone=login, policy_file=None)
-
-
-@pytest.fixture
-def forgetful(behind_keystone: None, configure: Configure, keystone: Keystone) -> None:
-    """Ask it every time."""
-    del behind_keystone
-    configure(keystone=keystone.settings(token_cache_seconds=0))
 
 
 @pytest.fixture
