@@ -15,6 +15,7 @@ from commitments.models import CommitmentEvent, CompactionRun, SyncOutcome, Sync
 from commitments.services.retention import FORGET_EVENTS, prune_runs
 from commitments.services.sync_runs import last_good_run
 from failover.drill_models import EvacuationPlan, FailureDrill
+from failover.models import FailoverEvent
 from failover.services.housekeeping import forget_old
 from journal.models import AuditEntry, ProcessClock
 from journal.pruning import FORGET_AUDIT, prune_append_only, prune_over
@@ -93,6 +94,20 @@ def test_old_drills_go_but_the_last_and_open_evacuations_stay(now: datetime) -> 
     forget_old(now=now)
     assert [drill.pk for drill in FailureDrill.objects.all()] == [drills[1].pk]
     assert [plan.pk for plan in EvacuationPlan.objects.all()] == [running.pk]
+
+
+def test_validations_that_passed_are_told_for_a_day_and_what_happened_for_a_month(
+    now: datetime,
+) -> None:
+    hours = timedelta(hours=1)
+    kept = {("ValidationPassed", 23), ("CoverageLost", 25), ("ValidationFailed", 29 * 24)}
+    gone = {("ValidationPassed", 25), ("ValidationPassed", 31 * 24), ("CoverageLost", 31 * 24)}
+    for reason, ago in kept | gone:
+        FailoverEvent.objects.create(happened_at=now - ago * hours, reason=reason)
+    assert forget_old(now=now)["events"] == len(gone)
+    left = FailoverEvent.objects.values_list("reason", "happened_at")
+    assert {(reason, (now - at) // hours) for reason, at in left} == kept
+    assert forget_old(now=now)["events"] == 0
 
 
 def age(table: str, days: int) -> None:
