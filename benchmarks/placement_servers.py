@@ -74,8 +74,8 @@ class Target:
         return found
 
     def memory_bytes(self) -> int:
-        """Return the resident memory of the server's processes."""
-        return sum(process.memory_info().rss for process in self.processes())
+        """Return the memory of the server's processes; pages that some share are divided."""
+        return sum(process.memory_full_info().pss for process in self.processes())
 
 
 def cpu_seconds(pid: int) -> float:

@@ -12,8 +12,10 @@ django_application = get_wsgi_application()
 
 from celery import current_app  # noqa: E402 - needs the settings
 from django.conf import settings  # noqa: E402 - likewise
+from django.db.migrations.loader import MigrationLoader  # noqa: E402 - likewise
 
 from config.listening import guarded  # noqa: E402 - likewise
+from config.server.beginnings import in_each_process  # noqa: E402 - likewise
 from journal.collector import spare_what_is_loaded  # noqa: E402 - likewise
 from placement.gateway.current import look_at_start  # noqa: E402 - likewise
 from placement.warming import warm_up  # noqa: E402 - likewise
@@ -26,6 +28,7 @@ if settings.HEADROOM.tracing.endpoint:
     start_tracing("web", settings.HEADROOM.tracing)
     application = traced(application)
 current_app.loader.import_default_modules()  # else the first nudge of a worker would
+MigrationLoader(None)  # else the first look at whether a process is ready would
 spare_what_is_loaded()
-warm_up()
-look_at_start()
+in_each_process(warm_up)
+in_each_process(look_at_start)

@@ -1,4 +1,8 @@
-"""The supervisor: granian's, with one listening socket, workers bound to its life, calm reloads."""
+"""The supervisor: granian's, with a listening socket for each place of a worker, calm reloads.
+
+It holds the sockets and loads nothing. A generation (:mod:`config.server.generations`) loads the
+application and keeps the workers, by granian's own means.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from granian._signals import set_main_signals
 from granian.log import logger
 from granian.net import SocketSpec
 from granian.server.mp import MPServer, WorkerProcess
 
+from config.server.beginnings import put_off_beginnings
 from config.server.board import Board
+from config.server.generations import POLL_SECONDS, READY_SECONDS, Succession
 from config.server.worker import Berth, worker_main
-
-READY_SECONDS = 120.0
-_POLL_SECONDS = 0.05
 
 
 class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
-    """Starts, watches and replaces workers.
+    """Holds the sockets; in a generation, which is a fork of it, starts and replaces workers.
 
     Each accepts from a queue that the supervisor holds, between which the kernel divides: a worker
     that ends takes no connection with it, they wait for the one that comes. One queue for all
@@ -32,6 +37,59 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
         self.board = Board()
         self._queues: list[Any] = []  # granian's sockets, one for each place of a worker
         self._rows: dict[int, int] = {}  # by id of the worker object
+
+    def _serve(
+        self,
+        spawn_target: Callable[..., None],
+        target_loader: Callable[[], Any],  # Any: as WSGI has it
+    ) -> None:
+        """Be the supervisor until a signal, or until a generation gives up."""
+        self.pid = os.getpid()
+        logger.info("Starting granian (main PID: %d)", self.pid)
+        self._write_pidfile()
+        self._init_shared_socket()
+        logger.info("Listening at: %s", self._bind_addr_fmt)
+        succession = Succession(
+            partial(self._serve_generation, spawn_target, target_loader),
+            workers=self.workers,
+            patience_seconds=self.workers_kill_timeout,
+        )
+        status = succession.run()
+        self._drop_shared_socket()
+        self._unlink_pidfile()
+        logger.info("Granian shutdown completed, see ya!")
+        if status:
+            sys.exit(status)
+
+    def _serve_generation(
+        self,
+        spawn_target: Callable[..., None],
+        target_loader: Callable[[], Any],  # Any: as WSGI has it
+        board: Board,
+    ) -> None:
+        """Load the application, fork the workers, watch and replace them until a signal."""
+        self.board = board
+        self._env_loader(self.env_files)
+        self._call_hooks(self.hooks_startup)
+        put_off_beginnings()
+        application = target_loader()
+        set_main_signals(self.signal_handler_interrupt)
+        self._start_ipc()
+        self._spawn_workers(spawn_target, lambda: application)
+        if self.workers_lifetime is not None:
+            self._watch_workers_lifetime(self.workers_lifetime)
+        if self.workers_rss is not None:
+            self._watch_workers_rss()
+        if self.metrics_enabled:
+            self._start_metrics()
+        self._serve_loop(spawn_target, lambda: application)
+        if self.metrics_enabled:
+            self._stop_metrics()
+        self._stop_workers()
+        self._stop_ipc()
+        self._call_hooks(self.hooks_shutdown)
+        if self.interrupt_children:
+            sys.exit(1)
 
     def _init_shared_socket(self) -> None:
         if self.bind_uds:
@@ -89,7 +147,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
         while not self.board.is_ready(number):
             if not worker.is_alive() or self.interrupt_signal or time.monotonic() > deadline:
                 return False
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return True
 
     def _end(self, worker: WorkerProcess, patience_seconds: float | None) -> None:

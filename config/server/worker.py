@@ -19,6 +19,7 @@ from granian.server.mp import WorkerProcess
 from granian.wsgi import _build_access_logger
 
 from config.launcher.processes import die_with_parent
+from config.server.beginnings import begin_all
 from config.server.board import Board, Shown
 from config.server.bodies import Inline
 from config.server.door import Door, Probe
@@ -73,6 +74,7 @@ def _serve(  # noqa: PLR0917 - granian's order
     idle_timeout, backpressure, _task, http_mode, http1, http2, _websockets, *last = rest
     static_path, access_format, ssl_context, _scope_options, metrics = last
     loop.close()
+    begin_all()
     stopped = threading.Event()
     shutdown = set_sync_signals()
     shutdown.add_cb(stopped.set)
