@@ -49,9 +49,7 @@ class Segment:
         return f"{self.label or LEGEND[self.kind]}: {self.text}"
 
 
-def stacked_bar(
-    segments: Sequence[Segment], *, capacity_units: int, title: str, css_class: str = ""
-) -> SafeString:
+def stacked_bar(segments: Sequence[Segment], *, capacity_units: int, title: str) -> SafeString:
     """Draw segments side by side against a capacity.
 
     A sum above the capacity shrinks the scale and draws a line where the capacity ends, so that
@@ -61,7 +59,6 @@ def stacked_bar(
         segments: Parts, left to right.
         capacity_units: What the whole bar stands for, same unit as the segments.
         title: What the bar is about; read aloud together with every part.
-        css_class: Further class of the ``svg`` element.
 
     Returns:
         An ``svg`` element with a title per part.
@@ -78,7 +75,7 @@ def stacked_bar(
         place = capacity_units * BAR_WIDTH // scale
         rectangles.append(line("hr-limit", place, BAR_HEIGHT, words="capacity ends here"))
     return picture(
-        f"hr-bar {css_class}".strip(),
+        "hr-bar",
         (BAR_WIDTH, BAR_HEIGHT),
         rectangles,
         spoken=[title, *(segment.words for segment in shown)],

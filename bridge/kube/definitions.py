@@ -33,10 +33,10 @@ class Definition:
         return f"{self.manifest['kind']} {self.manifest['metadata']['name']}"
 
 
-def load_definitions(naming: Naming, *, folder: Path = FOLDER) -> list[Definition]:
+def load_definitions(naming: Naming) -> list[Definition]:
     """Return the definitions of all kinds, under a group and version, in order of their files."""
     found = []
-    for file in sorted(folder.glob("*.yaml")):
+    for file in sorted(FOLDER.glob("*.yaml")):
         manifest = yaml.safe_load(file.read_text(encoding="utf-8"))
         spec = manifest["spec"]
         manifest["metadata"]["name"] = f"{spec['names']['plural']}.{naming.group}"

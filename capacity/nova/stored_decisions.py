@@ -139,17 +139,10 @@ def history_of_vm(vm_uuid: str, *, limit: int = HISTORY_ROWS) -> Sequence[Schedu
     return list(rows.order_by("-id")[:limit])
 
 
-def decisions_about_host(
-    host_name: str, *, limit: int = 20, scanned: int = _SCAN_ROWS
-) -> Sequence[HostMention]:
-    """Return recent runs that considered a host, newest first, with what became of it.
-
-    Args:
-        limit: Most runs to return.
-        scanned: How many of the newest decisions are looked at.
-    """
+def decisions_about_host(host_name: str, *, limit: int = 20) -> Sequence[HostMention]:
+    """Return at most so many recent runs that considered a host, newest first, with its fate."""
     mentions: list[HostMention] = []
-    for row in _newest(scanned):
+    for row in _newest(_SCAN_ROWS):
         fate = _fate_in(row, host_name)
         if fate is not None and fate.fate not in {Fate.UNKNOWN, Fate.NOT_CONSIDERED}:
             mentions.append(HostMention(row=row, fate=fate))

@@ -23,6 +23,7 @@ RETRIABLE_STATUSES = (429, 500, 502, 503, 504)
 NOT_FOUND = 404
 OK = 200
 MOST_PAGES = 100_000
+LONGEST_LINE = 500
 
 
 class HTTPCloud:
@@ -55,7 +56,7 @@ class HTTPCloud:
         try:
             projects = tuple(self._project_pages())
         except ClientException as error:
-            raise CloudUnavailable(one_line(f"Keystone: {error}")) from error
+            raise CloudUnavailable(short_line(f"Keystone: {error}")) from error
         if not projects:
             raise CloudUnavailable("Keystone lists no project at all", code="no_projects")
         return projects
@@ -78,7 +79,7 @@ class HTTPCloud:
                 self._limes.catalog_type, self._options.limes_url, self._limes.version
             )
         except ClientException as error:
-            problem = one_line(f"Limes: {error}")
+            problem = short_line(f"Limes: {error}")
             yield from (ProjectAnswer(project=project, error=problem) for project in projects)
             return
 
@@ -100,7 +101,7 @@ class HTTPCloud:
         try:
             document = self._get(url, is_missing_fine=True)
         except ClientException as error:
-            return ProjectAnswer(project=project, error=one_line(f"Limes: {error}"))
+            return ProjectAnswer(project=project, error=short_line(f"Limes: {error}"))
         commitments = self._limes.listed(document)
         if commitments is None:
             return ProjectAnswer(project=project, error="Limes: the answer lists no commitments")
@@ -211,6 +212,6 @@ def answers_of(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def one_line(text: str, most: int = 500) -> str:
+def short_line(text: str) -> str:
     """Return a text as one line of bounded length."""
-    return " ".join(text.split())[:most]
+    return " ".join(text.split())[:LONGEST_LINE]

@@ -66,19 +66,13 @@ DELETE FROM commitments_commitmentevent WHERE id = ANY (ARRAY(
 """
 
 
-def prune_periods(*, now: datetime, retention: timedelta | None = None) -> int:
-    """Forget periods that ended longer ago than their retention; open ones stay however old.
+def prune_periods(*, now: datetime) -> int:
+    """Forget periods that ended ``HEADROOM_USAGE__HISTORY_RETENTION_DAYS`` ago; return how many.
 
-    Args:
-        retention: Age of its end from which a period is forgotten;
-            ``HEADROOM_USAGE__HISTORY_RETENTION_DAYS`` when left out.
-
-    Returns:
-        How many were forgotten.
+    Open ones stay however old.
     """
-    if retention is None:
-        retention = timedelta(days=settings.HEADROOM.usage.history_retention_days)
-    return forget(PERIODS, PRUNE_CHUNK_ROWS, is_append_only=True, oldest=now - retention)
+    oldest = now - timedelta(days=settings.HEADROOM.usage.history_retention_days)
+    return forget(PERIODS, PRUNE_CHUNK_ROWS, is_append_only=True, oldest=oldest)
 
 
 def prune_refusals(*, now: datetime) -> int:

@@ -94,7 +94,6 @@ class _Run:
     now: datetime
     is_dry_run: bool
     chooser: ChooserFactory
-    draw: Callable[[int], int]
     events: EventWriter
     monitor: RunMonitor
     started: float = field(default_factory=time.monotonic)
@@ -111,7 +110,6 @@ def reconcile_zone(
     is_dry_run: bool = False,
     config: FailoverConfig | None = None,
     chooser: ChooserFactory = SchedulerHosts,
-    draw: Callable[[int], int] = random.randrange,
     events: EventWriter = record_events,
     monitor: RunMonitor = observe_run,
 ) -> ZoneRun:
@@ -121,7 +119,6 @@ def reconcile_zone(
         is_dry_run: Plan and report, write nothing but the row of the run.
         config: What the run may do; settings and policies when left out.
         chooser: Who says what the scheduler thinks of hosts.
-        draw: Returns a random number below its argument.
         events: Writes events, inside the transaction of what they tell of.
         monitor: Hears of every run that was completed.
 
@@ -145,7 +142,6 @@ def reconcile_zone(
             now=now or database_now(),
             is_dry_run=is_dry_run,
             chooser=chooser,
-            draw=draw,
             events=events,
             monitor=monitor,
         )
@@ -231,7 +227,7 @@ def _options(run: _Run) -> PlanOptions:
         limit=config.max_vms_to_process or 0,
         run_number=run.state.run_count,
         rotation_interval=config.vm_selection_rotation_interval or 0,
-        draw=run.draw,
+        draw=random.randrange,
         one_new_per_host=bool(config.limit_one_new_reservation_per_hypervisor),
         shrinks=options.shrinks and not config.use_flavor_group_resources,
         previous_vm_count=run.state.vm_count,

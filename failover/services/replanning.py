@@ -265,16 +265,16 @@ def note_due(vm_uuids: Iterable[str]) -> None:
     DueVM.objects.bulk_create([DueVM(vm_uuid=uuid) for uuid in sorted(set(vm_uuids))])
 
 
-def replan_due(*, request_id: str, now: datetime | None = None) -> Mapping[str, int]:
+def replan_due(*, request_id: str) -> Mapping[str, int]:
     """Plan the VMs that are due; return how many ended how.
 
     A zone with very many is left to its loop, which is made due. A zone whose loop is due or runs
     keeps its notes for the next pass. A VM that cannot be planned is left to the loop as well.
     """
-    moment = now or database_now()
+    now = database_now()
     notes, zones = _due()
     counts: dict[str, int] = {}
-    waiting = _zones_of_the_loop(zones, moment)
+    waiting = _zones_of_the_loop(zones, now)
     for zone, vms in zones.items():
         if len(vms) > MOST_PER_ZONE:
             FailoverZone.objects.filter(zone=zone).update(next_run_at=None)
@@ -283,7 +283,7 @@ def replan_due(*, request_id: str, now: datetime | None = None) -> Mapping[str, 
         elif zone in waiting:
             outcomes = dict.fromkeys(vms, ReplanOutcome.SKIPPED)
         else:
-            outcomes = _in_turn(vms, request_id=request_id, now=moment)
+            outcomes = _in_turn(vms, request_id=request_id, now=now)
         for outcome in outcomes.values():
             counts[outcome] = counts.get(outcome, 0) + 1
         _forget([key for vm in vms if outcomes.get(vm) in FINAL for key in notes[vm]])

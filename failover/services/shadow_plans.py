@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final
@@ -28,8 +27,6 @@ from scheduling.table import HostTable
 KEPT: Final = timedelta(days=90)
 LIVE_STATES: Final = (ShadowState.PROPOSED, ShadowState.RUNNING)
 
-Choosers = Callable[[ZoneSnapshot], HostChooser]
-
 
 class HostsWithoutSlots(SchedulerHosts):
     """What the scheduler would say if the zone had no failover slots."""
@@ -50,7 +47,6 @@ def compute_shadow_plan(
     *,
     request_id: str,
     now: datetime,
-    choosers: Choosers = HostsWithoutSlots,
     computed: Computing = computed_here,
 ) -> ShadowPlan:
     """Plan a zone from scratch and store the plan with what it would save.
@@ -59,14 +55,12 @@ def compute_shadow_plan(
     it is kept for the record. An older plan becomes obsolete.
 
     Args:
-        choosers: What the scheduler says about hosts of a zone without slots.
         computed: Where the plan is computed.
     """
     snapshot = zone_snapshot(zone, now=now)
     bare = bare_zone(snapshot)
-    chooser = choosers(bare)
-    if isinstance(chooser, SchedulerHosts):
-        chooser.read()
+    chooser = HostsWithoutSlots(bare)
+    chooser.read()
     row = computed(lambda: _planned_row(snapshot, bare, chooser))
     row.computed_at, row.request_id = now, request_id
     with transaction.atomic(durable=True):

@@ -19,6 +19,8 @@ NOT_FOUND: Final = 404
 GONE_MARKER: Final = (400, NOT_FOUND)
 """What services answer when the element that a page should follow was deleted meanwhile."""
 MOST_MARKERS: Final = 10
+AT_ONCE: Final = 1000
+"""Elements that a page asks for; the service may give fewer."""
 
 
 class CloudUnreachable(HeadroomError):  # noqa: N818 - says what happened
@@ -88,21 +90,18 @@ def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[
     return found, body
 
 
-def pages_by_offset(
-    cloud: CloudReader, service: str, path: str, key: str, *, limit: int = 1000
-) -> Iterator[Json]:
+def pages_by_offset(cloud: CloudReader, service: str, path: str, key: str) -> Iterator[Json]:
     """Yield the elements of a list that is paged by offset, each once, until a page is empty.
 
     Args:
         path: Path of the list.
         key: Key of the list in the body.
-        limit: Elements to ask for at once; the service may give fewer.
     """
     offset = 0
     seen: set[str] = set()
     separator = "&" if "?" in path else "?"
     while True:
-        at = f"{path}{separator}limit={limit}&offset={offset}"
+        at = f"{path}{separator}limit={AT_ONCE}&offset={offset}"
         page, _ = listed(cloud, service, at, key)
         fresh = [item for item in page if str(item.get("id")) not in seen]
         if not fresh:
@@ -113,7 +112,13 @@ def pages_by_offset(
 
 
 def pages(
-    cloud: CloudReader, service: str, path: str, key: str, *, marker: str = "id", limit: int = 1000
+    cloud: CloudReader,
+    service: str,
+    path: str,
+    key: str,
+    *,
+    marker: str = "id",
+    limit: int = AT_ONCE,
 ) -> Iterator[Json]:
     """Yield the elements of a list that is paged by marker, until a page brings nothing new.
 

@@ -21,7 +21,6 @@ from core.conf import headroom
 from core.copying import number_array
 from core.prepared import Row, drop_dead_connection, fetch, fetch_prepared, run
 from journal.errors import HeadroomError
-from journal.progress import unwatched
 from placement.cutover.peer import NOT_FOUND, SENDERS, Peer
 from placement.domain.errors import PlacementError
 from placement.domain.replaying import Subject, sendable
@@ -151,7 +150,6 @@ def mirror(
     peer: Peer,
     *,
     until: Callable[[], bool] = lambda: False,
-    seen: Callable[[int], None] = unwatched,
     few: int = 0,
 ) -> Backlog:
     """Send what waits until nothing is left that can be sent; return what is left.
@@ -161,7 +159,6 @@ def mirror(
 
     Args:
         until: Whether to stop; what is under way is finished.
-        seen: Told how many were done.
         few: How many may be left, where writes go on.
 
     Raises:
@@ -176,7 +173,6 @@ def mirror(
         if chosen or line.done:
             going = _exchanged(line.done, chosen)
             line.forget({one.subject.number for one in chosen} - {kept.number for kept in going})
-            seen(len(line.done))
             line.done.clear()
             under_way |= {peer.begin(partial(sent, peer, kept)): kept for kept in going}
         if not under_way:
