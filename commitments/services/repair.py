@@ -18,6 +18,7 @@ from django.db.models import Case, Q, QuerySet, When
 
 from capacity.figures.group_capacity import ensure_totals
 from capacity.groups.reading import load_group_definitions
+from capacity.host_table import current_host_table
 from capacity.locks import LockSpace, try_lock, zone_lock
 from commitments.domain.admission import (
     AdmissionPlan,
@@ -218,6 +219,9 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
 
 def _repair_some(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     def repaired() -> list[str]:
+        # Transactions under a lease have written when they begin (they lock its row), so that what
+        # they read of hosts is kept for nobody, and the next one would read all of them.
+        current_host_table()
         _know_cores(zone, run.now)
         with transaction.atomic(durable=True):
             if not try_lock(LockSpace.TASK, f"commitments.repair:{zone}"):

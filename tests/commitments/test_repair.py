@@ -5,18 +5,24 @@ from datetime import datetime, timedelta
 import pytest
 from django.db import connections, transaction
 
+from capacity.host_table import cache, position
+from capacity.host_table.position import Position, load_position
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import FlavorGroup, HostCapacity, Reservation
 from commitments.domain.statuses import CommitmentStatus, ResourceType
 from commitments.models import Commitment, CommitmentEvent
+from commitments.services import repair as repair_service
 from commitments.services.repair import RepairReport, count_due_commitments, repair_due_commitments
 from commitments.tasks import dispatch_due
 from hosts.models import Flavor
 from journal.actors import task_actor
+from journal.history import Moment
+from journal.leases import held_lease
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
 from tests.factories import make_group, make_host
+from tests.process_tables import reset_host_table
 
 A = "aaaaaaaa-0000-4000-8000-000000000001"
 B = "bbbbbbbb-0000-4000-8000-000000000002"
@@ -195,3 +201,27 @@ def test_zone_that_somebody_works_on_is_skipped(is_planner: bool) -> None:
         connections["default"] = mine
         other.close()
     assert repair().accepted == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("cloud")
+def test_a_fresh_process_reads_the_hosts_once_however_many_chunks_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A transaction under a lease has written before it plans; what it reads is not kept."""
+    monkeypatch.setattr(repair_service, "CHUNK_ROWS", 1)
+    read: list[Moment] = []
+
+    def counted(moment: Moment) -> Position:
+        read.append(moment)
+        return load_position(moment)
+
+    monkeypatch.setattr(cache, "load_position", counted)
+    monkeypatch.setattr(position, "load_position", counted)
+    reset_host_table()
+    for number in range(4):
+        due(f"{A[:-1]}{number}", 2, "pending")
+    with held_lease("test") as is_mine:
+        assert is_mine
+        assert repair().handled == 4
+    assert len(read) == 1
