@@ -153,6 +153,22 @@ def test_events_of_commitments_that_are_there_stay(now: datetime) -> None:
     assert kept == {"aaaaaaaa-000001"}
 
 
+def test_events_are_forgotten_as_far_as_they_are_old(now: datetime) -> None:
+    for number, days in enumerate((4000, 3000, 10, 4000)):
+        gone = make_commitment(f"aaaaaaaa-00000{number}")
+        make_event(gone)
+        last = CommitmentEvent.objects.latest("id")
+        gone.delete()
+        with connection.cursor() as cursor:
+            cursor.execute("SET session_replication_role = replica")
+            CommitmentEvent.objects.filter(pk=last.pk).update(created_at=now - days * DAY)
+            cursor.execute("SET session_replication_role = origin")
+    assert prune_append_only(FORGET_EVENTS, now=now) == 2
+    # One that got its number after a younger one waits until that is old as well.
+    assert prune_append_only(FORGET_EVENTS, now=now) == 0
+    assert prune_append_only(FORGET_EVENTS, now=now + 2000 * DAY) == 2
+
+
 def documented_tables() -> list[str]:
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.partition("## What grows")[2]
