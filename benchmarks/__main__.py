@@ -19,8 +19,11 @@ if {"pages", "placement", "schedule"} & {
 import django
 from django.core.management import call_command
 
-GATES = {"pages": "", "agents": "idle agent"}
+GATES = {"pages": "", "agents": "idle agent", "invariants": ""}
 """Benchmark -> how metrics begin whose limits hold at every size: it fails when one is broken."""
+
+SIZED = {"invariants", "scale", "year"}
+"""Benchmarks whose regions may have any size."""
 
 
 def _pattern(text: str) -> str:
@@ -46,11 +49,13 @@ def main() -> None:
         gateway_bench,
         hypervisors_bench,
         import_bench,
+        invariants_bench,
         metrics_bench,
         pages_bench,
         placement_bench,
         scale_bench,
         schedule_bench,
+        year_bench,
     )
     from benchmarks.measures import Measure, publish  # noqa: PLC0415 - with them
 
@@ -65,11 +70,13 @@ def main() -> None:
         "gateway": gateway_bench.run,
         "hypervisors": hypervisors_bench.run,
         "import": import_bench.run,
+        "invariants": invariants_bench.run,
         "metrics": metrics_bench.run,
         "pages": pages_bench.run,
         "placement": placement_bench.run,
         "scale": scale_bench.run,
         "schedule": schedule_bench.run,
+        "year": year_bench.run,
     }
     parser = argparse.ArgumentParser(prog="./run bench")
     parser.add_argument("name", choices=sorted(benchmarks))
@@ -82,7 +89,11 @@ def main() -> None:
         help='placement: the cells that a regular expression finds, such as "1000 .*flat, one"',
     )
     parser.add_argument(
-        "--hosts", metavar="N", type=int, nargs="+", help="scale: regions of these sizes"
+        "--hosts",
+        metavar="N",
+        type=int,
+        nargs="+",
+        help="invariants, scale, year: regions of these sizes",
     )
     parser.add_argument(
         "--parts", action="store_true", help="cutover: hosts change sides one by one, and return"
@@ -94,9 +105,9 @@ def main() -> None:
             parser.error("only placement has cells to choose from")
         benchmark = partial(placement_bench.run, only=options.only)
     if options.hosts:
-        if options.name != "scale":
-            parser.error("only scale has sizes to choose")
-        benchmark = partial(scale_bench.run, sizes=options.hosts)
+        if options.name not in SIZED:
+            parser.error(f"only {', '.join(sorted(SIZED))} have sizes to choose")
+        benchmark = partial(benchmark, sizes=options.hosts)
     if options.parts:
         if options.name != "cutover":
             parser.error("only a cut-over has parts")

@@ -190,8 +190,8 @@ def fill_pages_region(hosts: int) -> None:
     empty_database()
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {', '.join((*PROVIDER_TABLES, 'bridge_mirrorstate'))} CASCADE")
-    _import(hosts)
-    _work()
+    import_generated(hosts)
+    work_once()
     parameters = {"hosts": hosts, "hours": HOURLY_DAYS * 24}
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in (*STATEMENTS, PROVIDERS, INVENTORIES):
@@ -202,7 +202,8 @@ def fill_pages_region(hosts: int) -> None:
         cursor.execute("VACUUM ANALYZE")
 
 
-def _import(hosts: int) -> None:
+def import_generated(hosts: int) -> None:
+    """Import a generated region of so many hosts into the empty database."""
     with tempfile.TemporaryDirectory() as folder:
         region = str(Path(folder) / "region.json")
         call_command(
@@ -217,7 +218,7 @@ def _import(hosts: int) -> None:
         call_command("import_region", region, with_ended=True, stdout=StringIO())
 
 
-def _work() -> None:
+def work_once() -> None:
     """Let the services do once what they do all the time."""
     call_command("refresh_capacity", stdout=StringIO())
     call_command("reconcile_failover", stdout=StringIO())

@@ -47,6 +47,8 @@ BACKGROUND: Final = (
     "history",
     "providers",
 )
+#: Of these, what other benchmarks need.
+FILLING: Final = (("capacity",), ("coverage",), ("usage",), ("providers",))
 #: Processes that answer; their figures are times of requests.
 ANSWERING: Final = ("requests", "pages")
 TARGETS: Final = {
@@ -73,16 +75,31 @@ def _region(hosts: int, *, has_targets: bool) -> list[Measure]:
     label = _label(hosts)
     with tempfile.TemporaryDirectory() as folder:
         region = Path(folder) / "region.json"
-        _manage(
-            *("generate_region", "--hosts", f"{hosts}", "--seed", "7"),
-            *("--vms-per-host", f"{VMS_PER_HOST}", "--output", str(region)),
-            *("--commitments", f"{hosts * COMMITMENTS_PERCENT // 100}"),
-        )
+        _generate(hosts, region)
         rows += _work("import", hosts, str(region))
     for name in (*BACKGROUND, *ANSWERING):
         rows += _work(name, hosts)
     rows += _tables(label)
     return [_with_target(row) for row in rows] if has_targets else rows
+
+
+def fill(hosts: int, region: Path) -> None:
+    """Make a region that claims are in, and all that is planned of it.
+
+    Args:
+        region: Where its file is written.
+    """
+    _generate(hosts, region)
+    for name, *arguments in (("import", str(region)), *FILLING):
+        _work(name, hosts, *arguments)
+
+
+def _generate(hosts: int, region: Path) -> None:
+    _manage(
+        *("generate_region", "--hosts", f"{hosts}", "--seed", "7"),
+        *("--vms-per-host", f"{VMS_PER_HOST}", "--output", str(region)),
+        *("--commitments", f"{hosts * COMMITMENTS_PERCENT // 100}"),
+    )
 
 
 def _work(name: str, hosts: int, *arguments: str) -> list[Measure]:

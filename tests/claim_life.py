@@ -424,7 +424,8 @@ def assert_nobody_gone_is_seen(gone: set[str]) -> None:
 
 def assert_projects_use_what_is_allocated() -> None:
     used: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for row in Allocation.objects.select_related("consumer__project", "resource_class"):
+    rows = Allocation.objects.select_related("consumer__project", "resource_class")
+    for row in rows.iterator():
         used[row.consumer.project.external_id, row.resource_class.name] += row.used
     kept: defaultdict[tuple[str, str], int] = defaultdict(int)
     for usage in ProjectUsage.objects.select_related("project", "resource_class"):

@@ -33,14 +33,14 @@ def assert_claims_are_the_ledger(gone: Collection[str] = ()) -> None:
     held = held_by_consumers()
     assert_slots_block_by_the_rule()
     assert_rooms_follow_allocations(held)
-    assert_vms_in_slots_hold_allocations(held, _slots())
+    assert_vms_in_slots_hold_allocations(held, committed_slots())
     assert_nothing_is_held_for(gone)
 
 
 def assert_slots_block_by_the_rule() -> None:
     """Each slot blocks what the rule of plans says of its VMs and of what is in flight."""
     in_flight = _vms_in_flight()
-    for slot in _slots():
+    for slot in committed_slots():
         on_all = set.intersection(*(in_flight[host_id] for host_id in slot.host_ids or {0}))
         wanted = unused_reservation_capacity(slot.view, in_flight_vm_uuids=on_all)
         assert slot.row.blocked == wanted, slot.row
@@ -50,7 +50,7 @@ def held_by_consumers() -> Held:
     """Return what each consumer holds on each host of ours, by host key and consumer UUID."""
     host_of = _host_of_provider()
     held: defaultdict[tuple[int, str], ResourceVector] = defaultdict(lambda: ZERO)
-    for row in Allocation.objects.select_related("consumer", "resource_class"):
+    for row in Allocation.objects.select_related("consumer", "resource_class").iterator():
         name = row.resource_class.name
         if row.provider_id in host_of and name in {"MEMORY_MB", "VCPU", "PCPU"}:
             is_memory = name == "MEMORY_MB"
@@ -72,7 +72,7 @@ def assert_rooms_follow_allocations(held: Held) -> None:
         assert found == sums[room.host_id], room.host.name
 
 
-def assert_vms_in_slots_hold_allocations(held: Held, slots: list[_Slot]) -> None:
+def assert_vms_in_slots_hold_allocations(held: Held, slots: list[SlotInRows]) -> None:
     """A VM seen in slots of a host has room allocated there, at least as much as its parts."""
     parts: defaultdict[tuple[int, str], ResourceVector] = defaultdict(lambda: ZERO)
     for slot in slots:
@@ -91,7 +91,7 @@ def assert_nothing_is_held_for(gone: Collection[str]) -> None:
     assert not users.exists(), list(users)
 
 
-class _Slot:
+class SlotInRows:
     """A committed slot with its VMs."""
 
     def __init__(self, row: Reservation) -> None:
@@ -114,9 +114,9 @@ class _Slot:
         )
 
 
-def _slots() -> list[_Slot]:
+def committed_slots() -> list[SlotInRows]:
     rows = Reservation.objects.filter(kind=ReservationKind.COMMITTED)
-    return [_Slot(row) for row in rows.prefetch_related("allocations")]
+    return [SlotInRows(row) for row in rows.prefetch_related("allocations")]
 
 
 def _vms_in_flight() -> dict[int, set[str]]:
