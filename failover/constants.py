@@ -11,8 +11,6 @@ PIPELINE_ACKNOWLEDGE: Final = "kvm-acknowledge-failover-reservation"
 PIPELINE_GENERAL: Final = "kvm-general-purpose-load-balancing"
 PIPELINE_HANA: Final = "kvm-hana-bin-packing"
 
-HANA_TRAIT_KEY: Final = "trait:CUSTOM_HANA_EXCLUSIVE_HOST"
-
 RESOURCE_CPU: Final = "cpu"
 RESOURCE_MEMORY: Final = "memory"
 

@@ -9,7 +9,6 @@ from failover.domain.rules import (
     find_eligible_reservations,
     fits,
     is_vm_eligible_for_reservation,
-    rules_hold,
 )
 from failover.domain.slots import FailoverSlot, SlotUser
 from hosts.domain.vm import VM
@@ -24,5 +23,4 @@ __all__ = [
     "find_eligible_reservations",
     "fits",
     "is_vm_eligible_for_reservation",
-    "rules_hold",
 ]

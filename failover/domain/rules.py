@@ -65,11 +65,6 @@ def rule_breakers(slots: Sequence[FailoverSlot]) -> frozenset[str]:
     return HostSets.build(slots, _hosts_of(slots)).breakers
 
 
-def rules_hold(slots: Sequence[FailoverSlot]) -> bool:
-    """Return whether every user of the reservations has an all-different ``L(v)``."""
-    return not rule_breakers(slots)
-
-
 def fits(vm: VM, slot: FailoverSlot) -> bool:
     """Return whether a VM fits into a reservation.
 
