@@ -1,7 +1,8 @@
-"""The cyclic garbage collector, kept from looking at the same objects again and again."""
+"""Memory: the cyclic collector kept from looking at the same objects, and room given back."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from typing import Final
 
 #: Objects until the young are looked at, then how often until the next generation is.
 RARELY: Final = (10_000, 20, 100)
+
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
 
 
 @contextmanager
@@ -59,3 +62,12 @@ def rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*usual)
+
+
+def give_memory_back() -> None:
+    """Give the operating system what nothing uses any more, after very much was in memory for once.
+
+    The allocator would keep it for whatever comes, each thread for itself.
+    """
+    if _TRIM is not None:
+        _TRIM(0)

@@ -40,6 +40,10 @@ _WEB_DEFAULTS = {
     "GRANIAN_HTTP": "1",  # whoever speaks HTTP/2 to clients is in front of us
     "GRANIAN_BACKPRESSURE": "4096",  # connections of a process; a slow body holds nothing else
     "HEADROOM_PLACEMENT__WARM_UP": "true",
+    # What large answers took is given back instead of kept by each thread (ADR 41): of the C
+    # library, and of granian's own allocator.
+    "MALLOC_ARENA_MAX": "1",
+    "_RJEM_MALLOC_CONF": "narenas:1,dirty_decay_ms:1000",
 }
 
 

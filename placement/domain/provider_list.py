@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from placement.domain.querystring import AggregateFilter, TraitFilter
-from placement.domain.snapshot import NO_ROW, BoolColumn, Snapshot
+from placement.domain.snapshot import NO_ROW, BoolColumn, Int64Column, Snapshot
 
 #: Forms and lists of each of which texts are kept; those of ten thousand providers have eight
 #: megabytes.
@@ -85,14 +85,10 @@ class ListTexts:
     """Texts of a form, kept with a snapshot for as long as trees and names stay.
 
     Attributes:
-        heads: What stands before the generation of each provider, by row.
-        tails: What stands after it.
         lists: Filter -> for each block of providers in the order of their keys, those that pass
             and their generations, as bytes, and the text that this gave.
     """
 
-    heads: Sequence[str]
-    tails: Sequence[str]
     lists: dict[ListFilter, list[tuple[bytes, bytes]]]
 
     def blocks(self, chosen: ListFilter, count: int) -> list[tuple[bytes, bytes]]:
@@ -142,7 +138,7 @@ class ProviderForm:
             now, text = mark_bytes[first:last] + generation_bytes[first * 8 : last * 8], known
             if seen != now:
                 rows = order[first:last][marks[first:last]]
-                text = _joined(texts, rows.tolist(), snapshot.generations[rows].tolist())
+                text = self._joined(snapshot, rows)
                 blocks[number] = now, text
             if text:
                 pieces += (text, b",")
@@ -153,18 +149,32 @@ class ProviderForm:
         known = snapshot.caches.listed
         texts = known.get(self)
         if texts is None:
-            uuids = snapshot.all_uuids()
-            parents = [None if row == NO_ROW else uuids[row] for row in snapshot.parents.tolist()]
-            roots = [uuids[row] for row in snapshot.roots()[snapshot.trees].tolist()]
-            texts = ListTexts(
-                list(map(_head, uuids, snapshot.names)),
-                list(map(self._tail, uuids, parents, roots)),
-                {},
-            )
+            texts = ListTexts({})
             while len(known) >= MOST_FORMS:
                 known.pop(next(iter(known)), None)
             known[self] = texts
         return texts
+
+    def _joined(self, snapshot: Snapshot, rows: Int64Column) -> bytes:
+        """Return some providers, joined by commas."""
+        above = snapshot.parents[rows]
+        roots = snapshot.roots()[snapshot.trees[rows]]
+        shown = zip(
+            snapshot.names.of_rows(rows),
+            snapshot.uuids_of(rows),
+            snapshot.generations[rows].tolist(),
+            above.tolist(),
+            snapshot.uuids_of(above),  # of row -1 for a root, which has none
+            snapshot.uuids_of(roots),
+            strict=True,
+        )
+        return ",".join(
+            [
+                f"{_head(uuid, name)}{generation}"
+                f"{self._tail(uuid, None if parent == NO_ROW else parent_uuid, root)}"
+                for name, uuid, generation, parent, parent_uuid, root in shown
+            ]
+        ).encode()
 
     def _tail(self, uuid: str, parent: str | None, root: str) -> str:
         links = self.links.replace("*", uuid)
@@ -172,13 +182,6 @@ class ProviderForm:
             return f',"links":{links}}}'
         above = f'"{parent}"' if parent else "null"
         return f',"links":{links},"parent_provider_uuid":{above},"root_provider_uuid":"{root}"}}'
-
-
-def _joined(texts: ListTexts, rows: Sequence[int], generations: Sequence[int]) -> bytes:
-    heads, tails = texts.heads, texts.tails
-    return ",".join(
-        [f"{heads[row]}{number}{tails[row]}" for row, number in zip(rows, generations, strict=True)]
-    ).encode()
 
 
 def _head(uuid: str, name: str) -> str:

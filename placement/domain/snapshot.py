@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from placement.domain.text_column import TextColumn
 
 Int32Column: TypeAlias = NDArray[np.int32]
 Int64Column: TypeAlias = NDArray[np.int64]
@@ -21,8 +21,6 @@ BoolColumn: TypeAlias = NDArray[np.bool_]
 UUID_LENGTH = 36
 NO_ROW = -1
 TREES_PER_BLOCK = 64
-#: Trees whose texts are kept apart from those of all others.
-MOST_CHANGED = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,9 +127,9 @@ class SnapshotCaches:
             serve; lives as long as the filters.
         anchors: Row of a sharing provider -> trees it serves; lives as long as trees and
             aggregates stay.
-        rows_by_uuid: Uuid -> row; filled at the first use, lives as long as trees stay.
+        rows_by_uuid: int64[N], every row in the order of the uuids; filled at the first use, lives
+            as long as trees stay.
         rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
-        row_by_id: Key -> row; likewise.
         commons: Resource classes -> providers that have all of them, and for each class where these
             are in its columns, None for everywhere; lives as long as no inventory comes or goes.
         trait_texts: Bit set of traits -> encoded list of their names.
@@ -142,9 +140,8 @@ class SnapshotCaches:
     filters: dict[object, object] = field(default_factory=dict)
     served: dict[object, tuple[Int32Column, Int32Column]] = field(default_factory=dict)
     anchors: dict[int, Int32Column] = field(default_factory=dict)
-    rows_by_uuid: dict[str, int] | None = None
+    rows_by_uuid: Int64Column | None = None
     rows_by_id: tuple[Int64Column, Int64Column] | None = None
-    row_by_id: Mapping[int, int] | None = None
     commons: dict[tuple[str, ...], tuple[Int32Column, Sequence[Int64Column | None]]] = field(
         default_factory=dict
     )
@@ -152,80 +149,101 @@ class SnapshotCaches:
     listed: dict[object, Any] = field(default_factory=dict)  # Any: they are of a module above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class SummaryBlock:
+    """Summaries of trees that follow each other, joined by commas. Never changed.
+
+    Attributes:
+        text: The summaries.
+        ends: int32[trees], where the summary of each tree ends in it.
+        stale: Places of trees whose summary has to be made anew.
+    """
+
+    text: bytes
+    ends: Int32Column
+    stale: frozenset[int] = frozenset()
+
+    @classmethod
+    def of_trees(cls, texts: Sequence[bytes | None]) -> SummaryBlock:
+        """Return the block of some trees, None for a summary that has to be made."""
+        lengths = [0 if text is None else len(text) for text in texts]
+        return cls(
+            text=b",".join([text or b"" for text in texts]),
+            ends=(np.cumsum(lengths) + np.arange(len(lengths))).astype(np.int32),
+            stale=frozenset(place for place, text in enumerate(texts) if text is None),
+        )
+
+    def tree(self, place: int) -> bytes:
+        """Return the summary of a tree, which is not stale."""
+        return self.text[self._start(place) : self.ends.item(place)]
+
+    def renewed(self, texts: Mapping[int, bytes]) -> SummaryBlock:
+        """Return the block with other summaries, by place in ascending order; the rest is good."""
+        pieces: list[bytes] = []
+        ends, copied = self.ends, 0
+        for place, text in texts.items():
+            start, end = self._start(place), self.ends.item(place)
+            pieces += (self.text[copied:start], text)
+            copied, longer = end, len(text) - (end - start)
+            if longer:
+                ends = ends.copy() if ends is self.ends else ends
+                ends[place:] += longer
+        return SummaryBlock(b"".join((*pieces, self.text[copied:])), ends)
+
+    def _start(self, place: int) -> int:
+        return self.ends.item(place - 1) + 1 if place else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SummaryTexts:
     """Members of ``provider_summaries`` as encoded JSON without the braces (from 1.29).
 
-    Texts are made when they are needed first and then kept. A step from one snapshot to the next
-    costs the trees that changed: a copy of all texts, which are anywhere in memory, would take
-    longer than the rest of the step.
+    Summaries are made when they are needed first and then kept, many trees in one text: so an
+    answer about all of them is put together of few large pieces, and they take little memory.
 
     Attributes:
-        shared: Of each tree; None until it is made. Shared between snapshots, so what stands here
-            of a tree in ``changed`` is nothing to this one.
-        changed: Of the trees that changed since that list was made.
-        blocks: Of each ``TREES_PER_BLOCK`` trees, joined by commas; None until it is made. After a
-            change of one tree, an answer about all of them is put together of few large pieces.
+        blocks: Of each ``TREES_PER_BLOCK`` trees; None until it is made.
     """
 
-    shared: list[bytes | None]
-    changed: dict[int, bytes | None]
-    blocks: list[bytes | None]
+    blocks: list[SummaryBlock | None]
 
     @classmethod
     def empty(cls, tree_count: int) -> SummaryTexts:
         """Return the texts of some trees, none of them made."""
-        return cls.of_trees([None] * tree_count)
-
-    @classmethod
-    def of_trees(cls, trees: list[bytes | None]) -> SummaryTexts:
-        """Return the given texts of trees, no block made."""
-        return cls(shared=trees, changed={}, blocks=[None] * -(-len(trees) // TREES_PER_BLOCK))
-
-    def of(self, trees: Sequence[int]) -> Sequence[bytes | None]:
-        """Return the texts of some trees, at least one, in ascending order."""
-        changed, shared = self.changed, self.shared
-        if len(trees) == 1:
-            (tree,) = trees
-            return (changed[tree] if tree in changed else shared[tree],)
-        picked: Sequence[bytes | None] = itemgetter(*trees)(shared)
-        if not changed:
-            return picked
-        texts = list(picked)
-        for tree, text in changed.items():
-            at = bisect_left(trees, tree)
-            if at < len(trees) and trees[at] == tree:
-                texts[at] = text
-        return texts
-
-    def all(self) -> Sequence[bytes | None]:
-        """Return the text of each tree."""
-        if not self.changed:
-            return self.shared
-        texts = list(self.shared)
-        for tree, text in self.changed.items():
-            texts[tree] = text
-        return texts
-
-    def keep(self, tree: int, text: bytes) -> None:
-        """Keep the text of a tree."""
-        if tree in self.changed:
-            self.changed[tree] = text
-        else:
-            self.shared[tree] = text
+        return cls([None] * -(-tree_count // TREES_PER_BLOCK))
 
     def without(self, trees: Iterable[int]) -> SummaryTexts:
-        """Return a copy without the texts of some trees."""
-        changed, blocks = dict(self.changed), list(self.blocks)
+        """Return a copy in which the summaries of some trees are stale."""
+        blocks = list(self.blocks)
         for tree in trees:
-            changed[tree] = None
-            blocks[tree // TREES_PER_BLOCK] = None
-        if len(changed) <= MOST_CHANGED:
-            return SummaryTexts(shared=self.shared, changed=changed, blocks=blocks)
-        texts = list(self.shared)
-        for tree, text in changed.items():
-            texts[tree] = text
-        return SummaryTexts(shared=texts, changed={}, blocks=blocks)
+            number, place = divmod(tree, TREES_PER_BLOCK)
+            block = blocks[number]
+            if block is not None:
+                blocks[number] = SummaryBlock(block.text, block.ends, block.stale | {place})
+        return SummaryTexts(blocks)
+
+    def rearranged(self, trees: Int64Column) -> SummaryTexts:
+        """Return the texts of trees in another order.
+
+        Args:
+            trees: int64[T], for each of them its number here, -1 where it is not here.
+        """
+        stays = trees == np.arange(len(trees))
+        blocks: list[SummaryBlock | None] = []
+        for first in range(0, len(trees), TREES_PER_BLOCK):
+            last, number = first + TREES_PER_BLOCK, len(blocks)
+            known = self.blocks[number] if number < len(self.blocks) else None
+            numbers = trees[first:last]
+            if known is None or len(known.ends) != len(numbers) or not stays[first:last].all():
+                texts = [self._tree(tree) for tree in numbers.tolist()]
+                known = SummaryBlock.of_trees(texts) if any(texts) else None
+            blocks.append(known)
+        return SummaryTexts(blocks)
+
+    def _tree(self, tree: int) -> bytes | None:
+        number, place = divmod(tree, TREES_PER_BLOCK)
+        block = None if tree < 0 else self.blocks[number]
+        return None if block is None or place in block.stale else block.tree(place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -260,7 +278,7 @@ class Snapshot:
 
     ids: Int64Column
     uuids: UInt8Column
-    names: Sequence[str]
+    names: TextColumn
     generations: Int64Column
     modified: Float64Column
     parents: Int32Column
@@ -301,9 +319,9 @@ class Snapshot:
         """Return the uuid of a provider."""
         return str(self.uuids[row].tobytes(), "ascii")
 
-    def all_uuids(self) -> list[str]:
-        """Return the uuid of every provider."""
-        text = self.uuids.tobytes().decode()
+    def uuids_of(self, rows: Int64Column | Int32Column) -> list[str]:
+        """Return the uuids of some providers."""
+        text = self.uuids[rows].tobytes().decode()
         return [text[at : at + UUID_LENGTH] for at in range(0, len(text), UUID_LENGTH)]
 
     def rows_in_order(self) -> Int64Column:
@@ -312,11 +330,16 @@ class Snapshot:
 
     def row_of(self, uuid: str) -> int:
         """Return the row of a provider, -1 when there is none."""
-        known = self.caches.rows_by_uuid
-        if known is None:
-            known = {uuid: at for at, uuid in enumerate(self.all_uuids())}
-            self.caches.rows_by_uuid = known
-        return known.get(uuid, NO_ROW)
+        texts = self.uuids.view(f"S{UUID_LENGTH}").reshape(-1)
+        rows = self.caches.rows_by_uuid
+        if rows is None:
+            rows = self.caches.rows_by_uuid = np.argsort(texts, kind="stable")
+        wanted = uuid.encode()
+        at = int(texts.searchsorted(np.bytes_(wanted), sorter=rows))
+        if at == len(rows):
+            return NO_ROW
+        row = rows.item(at)
+        return row if texts.item(row) == wanted else NO_ROW
 
     def rows_of_ids(self, ids: Int64Column) -> Int64Column:
         """Return int64[len(ids)], the rows of some keys, -1 for those that are not here."""
@@ -334,14 +357,11 @@ class Snapshot:
             known = self.caches.rows_by_id = self.ids[order], order
         return known
 
-    def row_by_id(self) -> Mapping[int, int]:
-        """Return the row of each key; for a few of them quicker than :meth:`rows_of_ids`."""
-        known = self.caches.row_by_id
-        if known is None:
-            known = self.caches.row_by_id = dict(
-                zip(self.ids.tolist(), range(len(self)), strict=True)
-            )
-        return known
+    def row_of_id(self, key: int) -> int:
+        """Return the row of a key, -1 when it is not here; for a few quicker than many at once."""
+        keys, rows = self._by_id()
+        at = int(keys.searchsorted(np.int64(key)))
+        return rows.item(at) if at < len(rows) and keys.item(at) == key else NO_ROW
 
     def with_amounts(
         self,

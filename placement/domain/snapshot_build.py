@@ -20,6 +20,7 @@ from placement.domain.snapshot import (
     SummaryTexts,
     UInt64Column,
 )
+from placement.domain.text_column import TextColumn
 
 _HIGHEST = float(2**62)
 _BITS_PER_WORD = 64
@@ -65,7 +66,7 @@ def build_snapshot(
     return Snapshot(
         ids=ids,
         uuids=_uuid_text(ordered),
-        names=[row.name for row in ordered],
+        names=TextColumn.of(row.name for row in ordered),
         generations=np.array([row.generation for row in ordered], dtype=np.int64),
         modified=np.array([row.modified_at for row in ordered], dtype=np.float64),
         parents=parents,

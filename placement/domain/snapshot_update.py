@@ -16,7 +16,6 @@ from placement.domain.snapshot import (
     Int64Column,
     Snapshot,
     SnapshotCaches,
-    SummaryTexts,
     UInt64Column,
 )
 from placement.domain.snapshot_build import class_columns
@@ -43,8 +42,7 @@ def with_usage(
     Returns:
         The new snapshot; None when an inventory is unknown here, so that its tree has to be read.
     """
-    row_of = snapshot.row_by_id()
-    rows = [row_of.get(key, NO_ROW) for key in provider_ids]
+    rows = list(map(snapshot.row_of_id, provider_ids))
     if NO_ROW in rows:
         return None
     changed: dict[str, dict[int, int]] = {}
@@ -174,10 +172,10 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
     if has_other_traits or has_other_aggregates:
         caches = replace(caches, filters={}, served={})
     names = snapshot.names
-    if [names[row] for row in rows] != part.names:
-        names = list(names)
-        for row, name in zip(rows, part.names, strict=True):
-            names[row] = name
+    if names.of_rows(rows) != list(part.names):
+        places = np.arange(len(names))
+        places[rows] = len(names) + np.arange(len(rows))
+        names = names.joined(part.names).chosen(places)
         caches = replace(caches, listed={})
     generations, modified = snapshot.generations.copy(), snapshot.modified.copy()
     generations[rows], modified[rows] = part.generations, part.modified
@@ -279,17 +277,11 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
         )
     )[order]
     trait_bits = np.concatenate((snapshot.trait_bits[:, kept], part.trait_bits), axis=1)[:, order]
-    summaries = [
-        text
-        for text, is_gone in zip(snapshot.summaries.all(), gone.tolist(), strict=True)
-        if not is_gone
-    ]
-    summaries += [None] * part.tree_count
-    names = [snapshot.names[row] for row in kept.tolist()] + list(part.names)
+    trees = np.concatenate((np.flatnonzero(~gone), np.full(part.tree_count, -1)))[tree_order]
     return Snapshot(
         ids=np.concatenate((snapshot.ids[kept], part.ids))[order],
         uuids=np.concatenate((snapshot.uuids[kept], part.uuids))[order],
-        names=[names[at] for at in order.tolist()],
+        names=snapshot.names.chosen(kept).joined(part.names).chosen(order),
         generations=np.concatenate((snapshot.generations[kept], part.generations))[order],
         modified=np.concatenate((snapshot.modified[kept], part.modified))[order],
         parents=splice.rows(snapshot.parents[kept], part.parents),
@@ -305,7 +297,7 @@ def _spliced(snapshot: Snapshot, gone: BoolColumn, part: Snapshot) -> Snapshot:
         aggregate_bit=snapshot.aggregate_bit,
         sharing=_sharing(trait_bits, snapshot.trait_bit),
         classes=_spliced_classes(snapshot, part, splice),
-        summaries=SummaryTexts.of_trees([summaries[number] for number in tree_order.tolist()]),
+        summaries=snapshot.summaries.rearranged(trees),
         known_traits=snapshot.known_traits,
         known_classes=snapshot.known_classes,
         caches=SnapshotCaches(trait_texts=snapshot.caches.trait_texts),

@@ -10,10 +10,10 @@ import numpy as np
 from placement.domain.snapshot import (
     NO_ROW,
     TREES_PER_BLOCK,
-    UUID_LENGTH,
     BoolColumn,
     Int32Column,
     Snapshot,
+    SummaryBlock,
 )
 
 #: Providers for which one look after the other is quicker than columns.
@@ -26,12 +26,17 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     Args:
         trees: Numbers of trees, at least one, ascending.
     """
-    texts = snapshot.summaries.of(trees)
-    if None in texts:
-        missing = [tree for tree, text in zip(trees, texts, strict=True) if text is None]
-        _fill(snapshot, missing)
-        texts = snapshot.summaries.of(trees)
-    return texts  # type: ignore[return-value]  # none is None any more
+    if len(trees) == 1:
+        number, place = divmod(trees[0], TREES_PER_BLOCK)
+        return (_blocks(snapshot, (number,))[0].tree(place),)
+    places: dict[int, list[int]] = {}
+    for tree in trees:
+        places.setdefault(tree // TREES_PER_BLOCK, []).append(tree % TREES_PER_BLOCK)
+    return [
+        block.tree(place)
+        for block, shown in zip(_blocks(snapshot, list(places)), places.values(), strict=True)
+        for place in shown
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,32 +80,49 @@ def summary_pieces(snapshot: Snapshot, shown: ShownTrees) -> list[bytes]:
     """
     if not shown.blocks:
         return [b",".join(tree_summaries(snapshot, shown.few))]
-    _fill_blocks(snapshot, [block for block, part in shown.blocks if part is None])
+    blocks = _blocks(snapshot, [number for number, _ in shown.blocks])
     pieces: list[bytes] = []
-    for block, part in shown.blocks:
-        text = snapshot.summaries.blocks[block] if part is None else None
-        if text is None:
-            first = block * TREES_PER_BLOCK
-            trees = part or range(first, min(first + TREES_PER_BLOCK, snapshot.tree_count))
-            text = b",".join(tree_summaries(snapshot, trees))
+    for (number, part), block in zip(shown.blocks, blocks, strict=True):
+        text = block.text
+        if part is not None:
+            first = number * TREES_PER_BLOCK
+            text = b",".join([block.tree(tree - first) for tree in part])
         pieces += (text, b",")
     pieces.pop()
     return pieces
 
 
-def _fill_blocks(snapshot: Snapshot, blocks: Sequence[int]) -> None:
-    """Make the texts of blocks that are not made yet; all trees of them at once."""
-    texts = snapshot.summaries
-    new = [block for block in blocks if texts.blocks[block] is None]
-    if not new:
-        return
-    bounds = [
-        (block * TREES_PER_BLOCK, min((block + 1) * TREES_PER_BLOCK, snapshot.tree_count))
-        for block in new
-    ]
-    tree_summaries(snapshot, [tree for bound in bounds for tree in range(*bound)])
-    for block, (first, last) in zip(new, bounds, strict=True):
-        texts.blocks[block] = b",".join(tree_summaries(snapshot, range(first, last)))
+def _blocks(snapshot: Snapshot, numbers: Sequence[int]) -> Sequence[SummaryBlock]:
+    """Return blocks of summaries; what is stale or missing in them is made, all at once."""
+    kept = snapshot.summaries.blocks
+    found = [kept[number] for number in numbers]
+    wanted = {
+        number: sorted(block.stale) if block is not None else _places(snapshot, number)
+        for number, block in zip(numbers, found, strict=True)
+        if block is None or block.stale
+    }
+    if wanted:
+        texts = iter(
+            _texts(
+                snapshot,
+                [
+                    number * TREES_PER_BLOCK + place
+                    for number, places in wanted.items()
+                    for place in places
+                ],
+            )
+        )
+        for number, places in wanted.items():
+            made = {place: next(texts) for place in places}
+            block = kept[number]
+            kept[number] = (
+                SummaryBlock.of_trees(list(made.values())) if block is None else block.renewed(made)
+            )
+    return [kept[number] for number in numbers]  # type: ignore[misc]  # none is None any more
+
+
+def _places(snapshot: Snapshot, number: int) -> Sequence[int]:
+    return range(min(TREES_PER_BLOCK, snapshot.tree_count - number * TREES_PER_BLOCK))
 
 
 def old_summaries(
@@ -113,10 +135,11 @@ def old_summaries(
         names: Resource classes to show.
         has_traits: Whether the version shows traits.
     """
-    resources = _resources(snapshot, np.array(rows, dtype=np.int32), names)
+    columns = np.array(rows, dtype=np.int32)
+    uuids, resources = snapshot.uuids_of(columns), _resources(snapshot, columns, names)
     texts = [
         f'"{uuid}":{{"resources":{{{amounts}}}'
-        for uuid, amounts in zip(_uuids(snapshot, rows), resources, strict=True)
+        for uuid, amounts in zip(uuids, resources, strict=True)
     ]
     if not has_traits:
         return [f"{text}}}" for text in texts]
@@ -126,14 +149,14 @@ def old_summaries(
     ]
 
 
-def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
+def _texts(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     """Make the summaries of some trees."""
     starts = snapshot.starts
     bounds = [(int(starts[tree]), int(starts[tree + 1])) for tree in trees]
     rows = np.concatenate([np.arange(*bound, dtype=np.int32) for bound in bounds])
     numbers = rows.tolist()
     resources = _resources(snapshot, rows, snapshot.classes)
-    uuids = _uuids(snapshot, numbers)
+    uuids = snapshot.uuids_of(rows)
     uuid_of = dict(zip(numbers, uuids, strict=True))
     parents = snapshot.parents[rows].tolist()
     roots = starts[snapshot.trees[rows]].tolist()
@@ -146,10 +169,11 @@ def _fill(snapshot: Snapshot, trees: Sequence[int]) -> None:
             f'"{uuid}":{{"resources":{{{amounts}}},"traits":{snapshot.trait_text_of(row)},'
             f'"parent_provider_uuid":{above},"root_provider_uuid":"{uuid_of[root]}"}}'
         )
-    at = 0
-    for tree, (first, last) in zip(trees, bounds, strict=True):
-        snapshot.summaries.keep(tree, ",".join(texts[at : at + last - first]).encode())
+    made, at = [], 0
+    for first, last in bounds:
+        made.append(",".join(texts[at : at + last - first]).encode())
         at += last - first
+    return made
 
 
 def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> list[str]:
@@ -174,8 +198,3 @@ def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> l
         ):
             parts[owner].append(f'"{name}":{{"capacity":{capacity},"used":{used}}}')
     return [",".join(part) for part in parts]
-
-
-def _uuids(snapshot: Snapshot, rows: Sequence[int]) -> list[str]:
-    text = snapshot.uuids[np.array(rows, dtype=np.int32)].tobytes().decode()
-    return [text[at : at + UUID_LENGTH] for at in range(0, len(text), UUID_LENGTH)]

@@ -26,9 +26,9 @@ def test_the_first_search_only_asks_what_changed(settings: Any) -> None:
     with CaptureQueriesContext(connection) as captured:
         snapshot = current_snapshot()
     assert len(captured) == 1
-    (text,) = snapshot.summaries.blocks
-    assert text is not None
-    assert str(host.uuid).encode() in text
+    (block,) = snapshot.summaries.blocks
+    assert block is not None
+    assert str(host.uuid).encode() in block.text
 
 
 @pytest.mark.parametrize("options", [{"warm_up": False}, {"warm_up": True, "snapshot": "off"}])

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection
 from core.changes import one_snapshot
 from core.conf import headroom
 from core.sessions import current_session
-from journal.collector import paused_collector
+from journal.collector import give_memory_back, paused_collector
 from journal.history import Moment, is_continued, read_moment
 from journal.self_check import SelfCheck
 from placement.domain.snapshot import Snapshot
@@ -60,14 +60,20 @@ def load_state(*, with_copies: bool = False) -> State:
         read_at = time.monotonic()
         moment = read_moment()
         names = read_names()
-        rows = read_trees(names, with_held=is_held_read(), with_copies=with_copies)
+        snapshot = _read_snapshot(names, with_copies=with_copies)
+    give_memory_back()
     return State(
-        snapshot=build_snapshot(rows.providers, rows.inventories, names.as_names()),
+        snapshot=snapshot,
         moment=moment,
         names=names,
         read_at=read_at,
         with_copies=with_copies,
     )
+
+
+def _read_snapshot(names: NamesByID, *, with_copies: bool) -> Snapshot:
+    rows = read_trees(names, with_held=is_held_read(), with_copies=with_copies)
+    return build_snapshot(rows.providers, rows.inventories, names.as_names())
 
 
 def advance(state: State, changes: Changes, *, read_at: float) -> State:

@@ -21,7 +21,7 @@ from placement.domain.candidate_query import (
 )
 from placement.domain.candidates import find_candidates
 from placement.domain.provider_rows import InventoryRow, ProviderRow
-from placement.domain.snapshot import MOST_CHANGED, TREES_PER_BLOCK, Snapshot
+from placement.domain.snapshot import TREES_PER_BLOCK, Snapshot
 from placement.domain.snapshot_build import Names, build_snapshot
 from placement.domain.snapshot_update import replace_trees, with_usage
 from placement.domain.summaries import ShownTrees, summary_pieces, tree_summaries
@@ -180,11 +180,11 @@ def test_blocks_of_summaries_are_the_summaries_of_their_trees(trees: int, share:
 
 
 def test_each_of_many_snapshots_shows_its_own_amounts() -> None:
-    """More trees change than have their texts apart, and old snapshots are asked last."""
-    random, trees = Random(3), MOST_CHANGED + 20  # noqa: S311 - the same trees every time
+    """More trees change than one block has, and old snapshots are asked last."""
+    random, trees = Random(3), TREES_PER_BLOCK + 20  # noqa: S311 - the same trees every time
     amounts, snapshot = dict.fromkeys(range(1, trees + 1), 0), flat(trees)
     states = []
-    for number in range(3 * MOST_CHANGED):
+    for number in range(3 * TREES_PER_BLOCK):
         key, used = random.randrange(trees) + 1, random.randint(1, 8)
         after = with_usage(snapshot, [key], [NAME], [used])
         assert after is not None

@@ -123,7 +123,7 @@ def test_snapshots_follow_a_tree_that_becomes_ours(rows: dict[str, ResourceProvi
     Inventory.objects.filter(provider=copy).update(used=4)
     log_changes([copy.root_id], Change.Kind.USAGE)
     assert (len(ours.current()), len(both.current())) == (1, 3)
-    row = both.current().row_by_id()[copy.pk]
+    row = both.current().row_of_id(copy.pk)
     columns = both.current().classes["VCPU"]
     assert columns.used[columns.position(row)] == 4
     ResourceProvider.objects.filter(root=copy).update(origin=Origin.API)
