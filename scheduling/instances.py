@@ -1,68 +1,241 @@
-"""Which hosts run a VM: the inverted instance lists of the hosts (spec scheduling, 14.3)."""
+"""Which hosts run a VM, and which VMs a host lists (spec scheduling, 14.3).
+
+There are many more VMs than hosts, so what is kept of one is the 128 bits of its uuid, in columns:
+some 28 bytes, where its text with its places in a mapping and in a list had five times as many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.columns import BoolColumn, Int32Column, UInt64Column, frozen
 
 _COMPACT_ABOVE = 1024
+_KEY_BYTES = 16
+_WORD = (1 << 64) - 1
+_is_uuid = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+
+def instance_key(vm_uuid: str) -> int:
+    """Return the 128-bit number of a VM: that of its uuid, of a text that is none its hash."""
+    if _is_uuid(vm_uuid):
+        return int(vm_uuid.replace("-", ""), 16)
+    digest = blake2b(vm_uuid.encode(), digest_size=_KEY_BYTES).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _no(dtype: type[Any]) -> NDArray[Any]:  # Any: columns of several dtypes
+    return frozen(np.zeros(0, dtype=dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InstanceIndex:
-    """VM uuid -> rows of the hosts that list it; two while a VM moves.
+    """Pairs of a VM and the row of a host that lists it; two for a VM while it moves.
 
-    A change goes into a small overlay, so that it costs the change and not the region.
+    A change goes into small overlays, so that it costs the change and not the region. Never
+    changed in place.
 
     Attributes:
-        base: Index of the last full build.
-        overlay: What changed since; wins over ``base``, an empty entry hides one.
+        high: uint64[N], upper half of the key of the VM of each pair, ascending.
+        low: uint64[N], its lower half, ascending where the upper ones are the same.
+        rows: int32[N], the row of each pair.
+        by_row: int32[N], the pairs in the order of their rows.
+        rows_by_row: int32[N], the row of each of these.
+        moved: Key of a VM -> rows that list it, ascending; of VMs that came, went or moved since
+            the columns were made, and wins over them.
+        listed: Row -> keys of the VMs that it lists; likewise.
+        odd: Key of a VM -> its uuid, where that is no uuid as everybody writes it.
     """
 
-    base: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    overlay: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    high: UInt64Column = field(default_factory=lambda: _no(np.uint64))
+    low: UInt64Column = field(default_factory=lambda: _no(np.uint64))
+    rows: Int32Column = field(default_factory=lambda: _no(np.int32))
+    by_row: Int32Column = field(default_factory=lambda: _no(np.int32))
+    rows_by_row: Int32Column = field(default_factory=lambda: _no(np.int32))
+    moved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    listed: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    odd: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, instances: Iterable[Collection[str]]) -> InstanceIndex:
+        """Build the index from the lists of VMs by row."""
+        return cls().updated(dict(enumerate(instances)))
 
     def rows_of(self, vm_uuid: str) -> tuple[int, ...]:
         """Return the rows of the hosts that list a VM, ascending."""
-        rows = self.overlay.get(vm_uuid)
-        return self.base.get(vm_uuid, ()) if rows is None else rows
+        return self._rows_of(instance_key(vm_uuid))
 
-    @classmethod
-    def build(cls, instances: Iterable[Sequence[str]]) -> InstanceIndex:
-        """Build the index from the instance lists by row."""
-        index: dict[str, tuple[int, ...]] = {}
-        for row, vm_uuids in enumerate(instances):
-            for vm_uuid in vm_uuids:
-                index[vm_uuid] = (*index.get(vm_uuid, ()), row)
-        return cls(base=index)
+    def keys_on(self, row: int) -> frozenset[int]:
+        """Return the keys of the VMs that a host lists."""
+        known = self.listed.get(row)
+        return self._base_keys(row) if known is None else known
 
-    def updated(
-        self, changes: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]]
-    ) -> InstanceIndex:
-        """Return the index after some hosts' lists changed.
+    def uuids_on(self, row: int) -> list[str]:
+        """Return the uuids of the VMs that a host lists, in no order."""
+        odd = self.odd
+        return [odd[key] if key in odd else _uuid(key) for key in self.keys_on(row)]
+
+    def are_listing(self, count: int) -> BoolColumn:
+        """Return bool[count], the hosts that list a VM."""
+        listing = np.zeros(count, dtype=np.bool_)
+        listing[self.rows] = True
+        for row, keys in self.listed.items():
+            listing[row] = bool(keys)
+        return listing
+
+    def lists(self, row: int, vm_uuids: Iterable[str]) -> bool:
+        """Return whether a host lists just these VMs."""
+        return self.keys_on(row) == frozenset(map(instance_key, vm_uuids))
+
+    def updated(self, changes: Mapping[int, Collection[str]]) -> InstanceIndex:
+        """Return the index after the lists of some hosts changed.
 
         Args:
-            changes: Row -> (list before, list after).
+            changes: Row -> uuids of the VMs that it lists now.
         """
-        if not self.base and not self.overlay:
-            return InstanceIndex(base=_inverted(changes))
-        overlay = dict(self.overlay)
-        for row, (before, after) in changes.items():
-            for vm_uuid in set(before) ^ set(after):
-                rows = set(overlay.get(vm_uuid, self.base.get(vm_uuid, ())))
-                overlay[vm_uuid] = tuple(sorted(rows ^ {row}))
-        if len(overlay) <= max(_COMPACT_ABOVE, len(self.base) // 8):
-            return InstanceIndex(base=self.base, overlay=overlay)
-        merged = {**self.base, **overlay}
-        return InstanceIndex(base={vm_uuid: rows for vm_uuid, rows in merged.items() if rows})
+        if not len(self.rows) and not self.moved:
+            return _built(changes)
+        now = {
+            row: (before, after)
+            for row, vm_uuids in changes.items()
+            if (before := self.keys_on(row)) != (after := frozenset(map(instance_key, vm_uuids)))
+        }
+        if not now:
+            return self
+        moved, listed = dict(self.moved), dict(self.listed)
+        for row, (before, after) in now.items():
+            listed[row] = after
+            for key in before ^ after:
+                rows = set(moved[key] if key in moved else self._rows_of(key))
+                moved[key] = tuple(sorted(rows ^ {row}))
+        following = InstanceIndex(
+            high=self.high,
+            low=self.low,
+            rows=self.rows,
+            by_row=self.by_row,
+            rows_by_row=self.rows_by_row,
+            moved=moved,
+            listed=listed,
+            odd=_with_odd(self.odd, (changes[row] for row in now)),
+        )
+        if len(moved) <= max(_COMPACT_ABOVE, len(self.rows) // 8):
+            return following
+        return following._compacted()
+
+    def renumbered(self, rows: Sequence[int] | NDArray[np.integer]) -> InstanceIndex:
+        """Return the index after hosts got other rows.
+
+        Args:
+            rows: New row of each old one, -1 for hosts that are gone.
+        """
+        new = np.asarray(rows, dtype=np.int32)
+        whole = self._compacted() if self.moved else self
+        places = new[whole.rows]
+        stays = places >= 0
+        return _of_pairs(whole.high[stays], whole.low[stays], places[stays], self.odd)
+
+    def misplaced(self) -> int:
+        """Return how many VMs are said to be elsewhere than on the hosts that list them."""
+        whole = self._compacted()
+        return sum(
+            whole._rows_of(key) != rows  # noqa: SLF001 - of the same class
+            for key, rows in self.moved.items()
+        )
+
+    def _rows_of(self, key: int) -> tuple[int, ...]:
+        known = self.moved.get(key)
+        if known is not None:
+            return known
+        high, low = np.uint64(key >> 64), key & _WORD
+        at = int(self.high.searchsorted(high))
+        found: list[int] = []
+        while at < len(self.high) and self.high[at] == high:
+            if self.low.item(at) == low:
+                found.append(self.rows.item(at))
+            at += 1
+        return tuple(found)
+
+    def _base_keys(self, row: int) -> frozenset[int]:
+        wanted = np.int32(row)
+        first = int(self.rows_by_row.searchsorted(wanted))
+        last = int(self.rows_by_row.searchsorted(wanted, "right"))
+        pairs = self.by_row[first:last]
+        halves = zip(self.high[pairs].tolist(), self.low[pairs].tolist(), strict=True)
+        return frozenset(high << 64 | low for high, low in halves)
+
+    def _compacted(self) -> InstanceIndex:
+        stays = ~np.isin(self.rows, np.fromiter(self.listed, dtype=np.int32))
+        pairs = [(key, row) for row, keys in self.listed.items() for key in keys]
+        high = np.array([key >> 64 for key, _ in pairs], dtype=np.uint64)
+        low = np.array([key & _WORD for key, _ in pairs], dtype=np.uint64)
+        rows = np.array([row for _, row in pairs], dtype=np.int32)
+        return _of_pairs(
+            np.concatenate((self.high[stays], high)),
+            np.concatenate((self.low[stays], low)),
+            np.concatenate((self.rows[stays], rows)),
+            self.odd,
+        )
 
 
-def _inverted(
-    changes: Mapping[int, tuple[tuple[str, ...], tuple[str, ...]]],
-) -> Mapping[str, tuple[int, ...]]:
-    index: dict[str, tuple[int, ...]] = {}
-    for row in sorted(changes):
-        own = (row,)
-        for vm_uuid in changes[row][1]:
-            index[vm_uuid] = (*index[vm_uuid], row) if vm_uuid in index else own
-    return index
+def differing_pairs(left: InstanceIndex, right: InstanceIndex) -> tuple[Int32Column, int]:
+    """Return int32[K], the rows whose lists differ, and how many VMs are on other rows.
+
+    Args:
+        left: Has no overlays, as after :meth:`InstanceIndex.renumbered`.
+        right: Likewise; a row means the same host in both.
+    """
+    high = np.concatenate((left.high, right.high))
+    low = np.concatenate((left.low, right.low))
+    rows = np.concatenate((left.rows, right.rows))
+    order = np.lexsort((rows, low, high))
+    high, low, rows = high[order], low[order], rows[order]
+    is_same = (high[1:] == high[:-1]) & (low[1:] == low[:-1]) & (rows[1:] == rows[:-1])
+    is_alone = np.ones(len(rows), dtype=np.bool_)
+    is_alone[1:] &= ~is_same
+    is_alone[:-1] &= ~is_same
+    vms = np.stack((high[is_alone], low[is_alone]), axis=1)
+    return np.unique(rows[is_alone]), len(np.unique(vms, axis=0))
+
+
+def _built(lists: Mapping[int, Collection[str]]) -> InstanceIndex:
+    unique = [set(vm_uuids) for vm_uuids in lists.values()]
+    keys = b"".join(
+        [instance_key(vm_uuid).to_bytes(_KEY_BYTES, "big") for vms in unique for vm_uuid in vms]
+    )
+    words = np.frombuffer(keys, dtype=">u8").astype(np.uint64).reshape(-1, 2)
+    numbers = np.fromiter(lists, dtype=np.int32, count=len(lists))
+    rows = np.repeat(numbers, [len(vms) for vms in unique])
+    return _of_pairs(words[:, 0], words[:, 1], rows, _with_odd({}, unique))
+
+
+def _with_odd(odd: Mapping[int, str], lists: Iterable[Collection[str]]) -> Mapping[int, str]:
+    more = [vm_uuid for vm_uuids in lists for vm_uuid in vm_uuids if not _is_uuid(vm_uuid)]
+    return {**odd, **{instance_key(vm_uuid): vm_uuid for vm_uuid in more}} if more else odd
+
+
+def _uuid(key: int) -> str:
+    text = f"{key:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _of_pairs(
+    high: UInt64Column, low: UInt64Column, rows: Int32Column, odd: Mapping[int, str]
+) -> InstanceIndex:
+    order = np.lexsort((rows, low, high))
+    ordered = rows[order].astype(np.int32)
+    by_row = np.argsort(ordered, kind="stable").astype(np.int32)
+    return InstanceIndex(
+        high=frozen(high[order]),
+        low=frozen(low[order]),
+        rows=frozen(ordered),
+        by_row=frozen(by_row),
+        rows_by_row=frozen(ordered[by_row]),
+        odd=odd,
+    )

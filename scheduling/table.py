@@ -90,8 +90,7 @@ class HostTable:
         aggregate_tenant_class: int32[N], index into ``aggregate_tenant_classes``.
         aggregate_tenant_classes: Sets of projects named by aggregates; the empty set is open.
         name_hashes: uint64[N], stable hashes of the names for tie-breaks.
-        instances: Uuids of each host's VMs, by row.
-        instance_index: The same inverted.
+        instance_index: Which VMs each host lists.
         reservations: Side tables of the reservations; their sums are in the blocked columns.
         mask_cache: Masks of static filters by (filter name, key); filled by the engine.
         slot_cache: Reservations, and the names looked up last, as columns of row numbers; filled
@@ -140,7 +139,6 @@ class HostTable:
     aggregate_tenant_class: Int32Column
     aggregate_tenant_classes: tuple[frozenset[str], ...]
     name_hashes: UInt64Column
-    instances: tuple[tuple[str, ...], ...] = ()
     instance_index: InstanceIndex = field(default_factory=InstanceIndex)
     reservations: ReservationIndex = NO_RESERVATIONS
     mask_cache: dict[tuple[str, Hashable], BoolColumn] = field(default_factory=dict, repr=False)
@@ -313,17 +311,12 @@ def _without(table: HostTable, gone: frozenset[str]) -> HostTable:
     columns: dict[str, Any] = {  # Any: columns of several dtypes
         name: frozen(getattr(table, name)[keep]) for name in _ALL_COLUMNS
     }
-    instances = tuple(
-        vm_uuids
-        for name, vm_uuids in zip(table.names, table.instances, strict=True)
-        if name not in gone
-    )
+    rows = np.where(keep, np.cumsum(keep) - 1, -1)
     return replace(
         table,
         names=names,
         row_of=_row_index(names),
-        instances=instances,
-        instance_index=InstanceIndex.build(instances),
+        instance_index=table.instance_index.renumbered(rows),
         mask_cache={},
         slot_cache={},
         **columns,
@@ -343,7 +336,6 @@ def _with_new_names(table: HostTable, new_names: Sequence[str]) -> HostTable:
         table,
         names=names,
         row_of=_row_index(names),
-        instances=(*table.instances, *((),) * len(new_names)),
         mask_cache={},
         slot_cache={key: kept for key, kept in table.slot_cache.items() if key == _NAME_INDEX},
         **columns,
@@ -397,21 +389,8 @@ def _with_words(table: HostTable, column_name: str, words: int) -> HostTable:
 
 
 def _with_instances(table: HostTable, rows: Sequence[HostRow]) -> HostTable:
-    changes: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    for row in rows:
-        index, after = table.row_of[row.name], tuple(row.instances)
-        if table.instances[index] != after:
-            changes[index] = (table.instances[index], after)
-    if not changes:
-        return table
-    instances = list(table.instances)
-    for index, (_, after) in changes.items():
-        instances[index] = after
-    return replace(
-        table,
-        instances=tuple(instances),
-        instance_index=table.instance_index.updated(changes),
-    )
+    index = table.instance_index.updated({table.row_of[row.name]: row.instances for row in rows})
+    return table if index is table.instance_index else replace(table, instance_index=index)
 
 
 def _scattered(

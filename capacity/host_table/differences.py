@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.columns import BIT_COLUMNS, CAPACITY_COLUMNS, CODE_COLUMNS, BoolColumn
+from scheduling.instances import differing_pairs
 from scheduling.reservations import ReservationIndex
 from scheduling.table import HostTable
 from scheduling.table_rows import ReservationRow
@@ -53,11 +54,7 @@ def table_differences(left: HostTable, right: HostTable) -> Mapping[str, int]:
             (getattr(left, column)[here], getattr(left, bits)),
             (getattr(right, column)[there], getattr(right, bits)),
         )
-    counts["instances"] = sum(
-        left.instances[ours] != right.instances[theirs]
-        for ours, theirs in zip(here.tolist(), there.tolist(), strict=True)
-    )
-    counts["instance_index"] = _unequal_instance_rows(left, right)
+    counts |= _instance_differences(left, right)
     counts |= _reservation_differences(left.reservations, right.reservations)
     return {name: count for name, count in counts.items() if count}
 
@@ -96,17 +93,20 @@ def _has_word(column: NDArray[np.uint64], bits: Mapping[str, int], word: str) ->
     return found
 
 
-def _unequal_instance_rows(left: HostTable, right: HostTable) -> int:
-    """Count the VMs that the inverted lists of two tables put on different hosts."""
-    vm_uuids = {uuid for table in (left, right) for listed in table.instances for uuid in listed}
-    return sum(_hosts_of(left, uuid) != _hosts_of(right, uuid) for uuid in vm_uuids)
-
-
-def _hosts_of(table: HostTable, vm_uuid: str) -> tuple[str, ...]:
-    rows = table.instance_index.rows_of(vm_uuid)
-    if len(rows) == 1:
-        return (table.names[rows[0]],)
-    return tuple(sorted(table.names[row] for row in rows))
+def _instance_differences(left: HostTable, right: HostTable) -> dict[str, int]:
+    """Count the hosts of both tables that list other VMs, and the VMs that are on other hosts."""
+    number_of = {name: number for number, name in enumerate({*left.names, *right.names})}
+    numbered = [
+        table.instance_index.renumbered([number_of[name] for name in table.names])
+        for table in (left, right)
+    ]
+    hosts, vms = differing_pairs(*numbered)
+    common = [number_of[name] for name in set(left.names) & set(right.names)]
+    misplaced = left.instance_index.misplaced() + right.instance_index.misplaced()
+    return {
+        "instances": int(np.count_nonzero(np.isin(hosts, common))),
+        "instance_index": vms + misplaced,
+    }
 
 
 def _reservation_differences(left: ReservationIndex, right: ReservationIndex) -> dict[str, int]:

@@ -184,7 +184,7 @@ def _in_zone(table: HostTable, zone: str) -> BoolColumn:
 def _masks_of(table: HostTable, rows: Int64Column) -> dict[HostUse, BoolColumn]:
     """Return the hosts of a zone by what they hold; each is in one mask, for its first reason."""
     has_vms = _any(table.alloc_memory_bytes, table.alloc_vcpus, rows)
-    has_vms |= np.array([bool(table.instances[row]) for row in rows.tolist()], dtype=np.bool_)
+    has_vms |= table.instance_index.are_listing(len(table))[rows]
     idle = [code for code, mode in enumerate(table.maintenance_modes) if mode == Maintenance.NONE]
     is_ready = table.state_ok[rows] & np.isin(table.maintenance[rows], idle)
     reasons: list[tuple[HostUse, BoolColumn]] = [

@@ -281,6 +281,7 @@ def _near(seen: Vicinity, hosts: Iterable[int]) -> dict[int, ReservationRow]:
     found: dict[int, ReservationRow] = {}
     for name in map(seen.snapshot.hosts.names.__getitem__, hosts):
         near = [index.failover_on.get(name, ())]
-        near += [index.failover_of_vm.get(vm, ()) for vm in table.instances[table.row_of[name]]]
+        here = table.instance_index.uuids_on(table.row_of[name])
+        near += [index.failover_of_vm.get(vm, ()) for vm in here]
         found |= {slot.reservation_id: slot for slots in near for slot in slots}
     return found

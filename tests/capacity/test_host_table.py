@@ -202,11 +202,11 @@ def test_moved_and_deleted_vms_leave_the_list_of_their_host() -> None:
     vm = make_vm(host=first)
     other = make_vm(host=first)
     table = current_host_table()
-    assert table.instances[table.row_of["h1"]] == (vm.openstack_id, other.openstack_id)
+    assert table.instance_index.lists(table.row_of["h1"], (vm.openstack_id, other.openstack_id))
     Instance.objects.filter(pk=vm.pk).update(host=second)
     Instance.objects.filter(pk=other.pk).delete()
     table = current_host_table()
-    assert table.instances[table.row_of["h1"]] == ()
+    assert table.instance_index.lists(table.row_of["h1"], ())
     assert table.instance_index.rows_of(vm.openstack_id) == (table.row_of["h2"],)
     assert table.instance_index.rows_of(other.openstack_id) == ()
 

@@ -228,9 +228,9 @@ def test_vm_that_is_seen_too_early_and_gone_at_the_next_look_leaves_nothing_behi
     vm.pk = None  # the same VM as a new row, on the host, which itself does not change again
     vm.host = host
     read_ahead(monkeypatch, "read_hosts", vm.save)
-    assert current_host_table().instances == (("vm",),)
+    assert current_host_table().instance_index.lists(0, ("vm",))
     Instance.objects.all().delete()
-    assert current_host_table().instances == ((),)
+    assert current_host_table().instance_index.lists(0, ())
     assert verify_host_table() == {}
 
 

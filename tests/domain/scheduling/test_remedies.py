@@ -222,15 +222,34 @@ def test_vms_are_found_on_their_hosts_after_any_change(
     for name, row in rows.items():
         index = table.row_of[name]
         assert table.building_blocks[table.building_block[index]] == row.building_block
-        assert table.instances[index] == row.instances
+        assert table.instance_index.lists(index, row.instances)
+        assert sorted(table.instance_index.uuids_on(index)) == list(row.instances)
+
+
+def test_uuids_come_back_as_they_were_written() -> None:
+    texts = (
+        "0012a4c6-0000-0000-0000-00000000000f",
+        "0012A4C6-0000-0000-0000-00000000000F",
+        "0012a4c60000000000000000000000ff",
+        "vm",
+    )
+    index = InstanceIndex.build([(), texts, texts[:1]])
+    assert sorted(index.uuids_on(1)) == sorted(texts)
+    assert index.uuids_on(2) == [texts[0]]
+    assert [index.rows_of(text) for text in texts] == [(1, 2), (1,), (1,), (1,)]
+    assert index.are_listing(4).tolist() == [False, True, True, False]
+    later = index.updated({0: ("other",), 1: ()})
+    assert (later.uuids_on(0), later.uuids_on(1)) == (["other"], [])
+    assert later.are_listing(4).tolist() == [True, False, True, False]
+    assert index.uuids_on(0) == []
 
 
 def test_many_changes_are_merged_into_the_base() -> None:
     index = InstanceIndex.build([("a", "b"), ("b",)])
     assert index.rows_of("b") == (0, 1)
     many = tuple(f"vm-{number}" for number in range(2000))
-    merged = index.updated({0: (("a", "b"), many)})
-    assert merged.overlay == {}
+    merged = index.updated({0: many})
+    assert not merged.moved
     assert [merged.rows_of(vm) for vm in ("a", "b", "vm-7")] == [(), (1,), (0,)]
 
 

@@ -186,7 +186,8 @@ def test_a_copy_is_an_empty_host_that_passes_and_fails_as_its_model() -> None:
     )
     for column in (*CAPACITY_COLUMNS, "host_ids", "name_hashes", "zone", "state_ok", "traits"):
         assert np.array_equal(getattr(wider, column), getattr(expected, column)), column
-    assert wider.instances == (("vm",), ())
+    assert wider.instance_index.lists(0, ("vm",))
+    assert wider.instance_index.lists(1, ())
     assert len(table) == 1
     with pytest.raises(ValueError, match="exists"):
         wider.with_copies([0], names=["h1"], host_ids=[-2])
