@@ -117,7 +117,13 @@ def main() -> None:
     if not rows:
         parser.error(f"--only {options.only!r} finds no cell")
     name = f"{options.name}-parts" if options.parts else options.name
-    publish(name, rows, is_quick=options.quick or bool(options.only or options.hosts))
+    sizes = options.hosts or ()
+    publish(
+        name,
+        rows,
+        is_quick=options.quick or bool(options.only) or len(sizes) == 1,
+        options=f"--hosts {' '.join(map(str, sizes))}" if sizes else "",
+    )
     gate = GATES.get(options.name)
     if gate is not None and any(row.ok is False and row.metric.startswith(gate) for row in rows):
         sys.exit(1)

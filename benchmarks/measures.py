@@ -89,8 +89,12 @@ def fitted_exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
 
 
-def publish(name: str, rows: Sequence[Measure], *, is_quick: bool) -> None:
-    """Print the table, write the JSON file, and update the page after a full run."""
+def publish(name: str, rows: Sequence[Measure], *, is_quick: bool, options: str = "") -> None:
+    """Print the table, write the JSON file, and update the page after a full run.
+
+    Args:
+        options: With which the command was given, for the page.
+    """
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.json").write_text(
         json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8"
@@ -102,7 +106,7 @@ def publish(name: str, rows: Sequence[Measure], *, is_quick: bool) -> None:
         table.add_row(*_cells(row))
     Console(width=120).print(table)
     if not is_quick:
-        _update_page(name, rows)
+        _update_page(name, rows, options)
 
 
 def _cells(row: Measure) -> tuple[str, ...]:
@@ -121,10 +125,10 @@ def _cells(row: Measure) -> tuple[str, ...]:
     )
 
 
-def _update_page(name: str, rows: Sequence[Measure]) -> None:
+def _update_page(name: str, rows: Sequence[Measure], options: str) -> None:
     """Replace the section of this benchmark in ``docs/benchmarks.md``."""
     begin, end = f"<!-- bench {name} -->", f"<!-- /bench {name} -->"
-    spelled = name.replace("-parts", " --parts")
+    spelled = f"{name.replace('-parts', ' --parts')} {options}".rstrip()
     lines = [
         begin,
         "",
