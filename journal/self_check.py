@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
@@ -35,10 +34,6 @@ class SelfCheck:
     def done(self) -> None:
         """Note that what is kept was compared, or built anew, just now."""
         self._done_at = time.monotonic()
-
-    def expire(self) -> None:
-        """Let the next use start a comparison."""
-        self._done_at = -math.inf
 
     def start_if_due(self) -> None:
         """Start a comparison if the last one is long ago and none is running."""

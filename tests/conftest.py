@@ -12,12 +12,11 @@ from django.test import TransactionTestCase, override_settings
 from hypothesis import HealthCheck, settings
 
 from journal.collector import spare_what_is_loaded
-from placement.selectors.snapshot import reset_snapshot
 from tests.clean_tables import CleanTables
 from tests.e2e.own_postgres import migrated, with_region  # noqa: F401 - fixtures
 from tests.kube.plugin import api_server, own_api_server  # noqa: F401 - fixtures
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
-from tests.process_tables import reset_host_table
+from tests.process_tables import reset_host_table, reset_snapshot
 
 settings.register_profile(
     "default",

@@ -7,6 +7,8 @@ import math
 from capacity.host_table import HostTableCache, cache
 from capacity.host_table.position import load_position
 from journal.history import read_moment
+from placement.domain.snapshot import Snapshot
+from placement.selectors.snapshot import cache as snapshots
 from scheduling.table import HostTable
 
 
@@ -20,6 +22,17 @@ def load_host_table() -> HostTable:
     return load_position(read_moment()).table
 
 
-def expire_check(kept: HostTableCache) -> None:
+def reset_snapshot() -> None:
+    """Forget this process's snapshots of providers, as after a truncation."""
+    snapshots._cache.reset()
+    snapshots._cache_with_copies.reset()
+
+
+def load_snapshot() -> Snapshot:
+    """Return a snapshot built from every row anew: the oracle of the incremental one."""
+    return snapshots.load_state().snapshot
+
+
+def expire_check(kept: HostTableCache | snapshots.SnapshotCache) -> None:
     """Let the next use of what is kept start a comparison in the background."""
     kept._check._done_at = -math.inf

@@ -16,7 +16,7 @@ from django.db import connection, connections, transaction
 from journal.errors import HeadroomError
 from placement.domain.capacity import InventoryAmounts
 from placement.domain.snapshot import Snapshot
-from placement.selectors.snapshot import SnapshotCache, current_snapshot, load_snapshot
+from placement.selectors.snapshot import SnapshotCache, current_snapshot
 from placement.selectors.snapshot.changes import Changes, read_changes
 from placement.services.inventories import replace_inventories
 from placement.services.links import set_provider_traits
@@ -24,6 +24,7 @@ from placement.services.names import ensure_trait
 from placement.services.providers import create_provider
 from tests.domain.placement.facts import facts
 from tests.placement.provider_moves import MOVES, seed
+from tests.process_tables import load_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator
 from config.launcher.places import this_checkout
 
 ROOT = this_checkout().root
-#: Found by Django by their names, and what the product keeps although nothing asks for it: why.
+#: Found by Django and by our registry of sections.
 FOUND_BY_NAME = {"app_name", "urlpatterns", "handler400", "handler500", "register"}
+#: Asked for by somebody else: who.
 KEPT = {
     "cloud.inside.driver.Driver": "Nova loads it",
     "console.api.schema.StrictFilterExtension": "drf-spectacular finds its extensions",
-    "placement.selectors.snapshot.cache.load_snapshot": "what the kept snapshot is compared with",
-    "placement.selectors.snapshot.cache.reset_snapshot": "forgets it where tables are truncated",
 }
 #: Pages that say which names others may rely on.
 PUBLISHED = ("failover-names.md", "failover.md")

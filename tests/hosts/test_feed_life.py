@@ -26,7 +26,6 @@ from hosts.feed.lists import PassKind
 from hosts.models import Instance
 from hosts.region.run import ImportOptions
 from hosts.services.region_import import import_region
-from placement.selectors.snapshot import reset_snapshot
 from tests.claim_life import (
     ACTOR,
     COMMITMENTS,
@@ -46,7 +45,7 @@ from tests.hosts.served_cloud import served_cloud
 from tests.killing import run_in_child
 from tests.ledger import assert_accepted_commitments_have_their_slots, assert_rooms_add_up
 from tests.placement.client import placement_settings
-from tests.process_tables import reset_host_table
+from tests.process_tables import reset_host_table, reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -21,7 +21,6 @@ from journal.actors import Actor
 from journal.history import NOW, Moment, is_continued, may_store, moment_of, read_moment
 from journal.metrics import metric_name
 from placement.selectors.snapshot import changes as provider_changes
-from placement.selectors.snapshot import load_snapshot
 from placement.selectors.snapshot.cache import advance, load_state
 from placement.services.providers import create_provider
 from tests.factories import (
@@ -32,6 +31,7 @@ from tests.factories import (
     make_slot,
     make_vm,
 )
+from tests.process_tables import load_snapshot
 
 pytestmark = pytest.mark.django_db
 

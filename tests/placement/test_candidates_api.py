@@ -10,9 +10,9 @@ import pytest
 from journal.metrics import metrics_page
 from placement.domain.microversion import MAX_MINOR
 from placement.models import ResourceProvider
-from placement.selectors.snapshot import reset_snapshot
 from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.placement.rows import allocate, make_provider
+from tests.process_tables import reset_snapshot
 
 pytestmark = pytest.mark.django_db
 

@@ -18,11 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from placement.selectors.snapshot import reset_snapshot
 from tests.claim_life import COMMITMENTS, FLAVORS, HOSTS, VMS, Cloud, assert_sound
 from tests.clean_tables import CleanTables
 from tests.placement.client import placement_settings
-from tests.process_tables import reset_host_table
+from tests.process_tables import reset_host_table, reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,7 +23,6 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation
 from hosts.agents.models import HostLease
 from hosts.models import Host
-from placement.selectors.snapshot import reset_snapshot
 from placement.tasks import reconcile_hosts
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.api.scheduler_client import DATA, READ_ONLY, NovaClient
@@ -42,7 +41,7 @@ from tests.failover.drill_rows import make_failover_slot
 from tests.hosts.agents.agents import enrolled, fence_host
 from tests.ledger import KINDS
 from tests.placement.client import PlacementClient, placement_settings, uuid
-from tests.process_tables import reset_host_table
+from tests.process_tables import reset_host_table, reset_snapshot
 
 pytestmark = pytest.mark.django_db
 

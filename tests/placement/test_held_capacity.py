@@ -11,11 +11,12 @@ from django.test import Client
 from capacity.models import Reservation
 from hosts.models import Host
 from placement.models import Origin, ResourceProvider
-from placement.selectors.snapshot import current_snapshot, load_snapshot, reset_snapshot
+from placement.selectors.snapshot import current_snapshot
 from tests.domain.placement.facts import facts
 from tests.factories import make_host, make_reservation, recount_room
 from tests.placement.client import PlacementClient, placement_settings
 from tests.placement.rows import make_provider
+from tests.process_tables import load_snapshot, reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
-from placement.selectors.snapshot import reset_snapshot
 from placement.services.providers import create_provider
 from tests.placement.client import PlacementClient, placement_settings
 from tests.placement.provider_moves import CLASSES, MOVES, TRAITS, seed, uuid_of
 from tests.placement.test_snapshot_property import empty_tables
+from tests.process_tables import reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

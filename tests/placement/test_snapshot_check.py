@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from placement.domain.snapshot_differences import snapshot_differences
 from placement.metrics import CHECKS, DIFFERENCES
 from placement.models import Inventory
-from placement.selectors.snapshot import SnapshotCache, current_snapshot, load_snapshot
+from placement.selectors.snapshot import SnapshotCache, current_snapshot
 from placement.services.providers import create_provider
 from tests.domain.placement.facts import facts
 from tests.placement.client import placement_settings
 from tests.placement.provider_moves import MOVES, seed
 from tests.placement.rows import make_provider
 from tests.placement.test_snapshot_property import empty_tables
+from tests.process_tables import expire_check, load_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,7 +52,7 @@ def test_the_snapshot_is_checked_in_the_background_once_it_is_due(settings: Any)
     host = make_provider("host", inventories={"VCPU": 8})
     cache = SnapshotCache()
     assert cache.current().classes["VCPU"].capacity.tolist() == [8]
-    cache.expire_check()
+    expire_check(cache)
     cache.current()
     join_checks()
     equal, different = (CHECKS.labels(outcome=one) for one in ("equal", "different"))
@@ -59,7 +60,7 @@ def test_the_snapshot_is_checked_in_the_background_once_it_is_due(settings: Any)
     wrong = DIFFERENCES.labels(part="inventories")._value.get()
     # A change that leaves no trace, which no service can make.
     Inventory.objects.filter(provider=host).update(total=16)
-    cache.expire_check()
+    expire_check(cache)
     assert cache.current().classes["VCPU"].capacity.tolist() == [8]
     join_checks()
     assert cache.current().classes["VCPU"].capacity.tolist() == [16]

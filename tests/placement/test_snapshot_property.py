@@ -11,11 +11,12 @@ from django.db import connection, transaction
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from placement.selectors.snapshot import current_snapshot, load_snapshot, reset_snapshot
+from placement.selectors.snapshot import current_snapshot
 from placement.services.standards import sync_standards
 from tests.capacity.host_table_moves import Writer
 from tests.domain.placement.facts import facts
 from tests.placement.provider_moves import MOVES, Move, seed
+from tests.process_tables import load_snapshot, reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

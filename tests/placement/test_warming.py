@@ -8,10 +8,11 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from placement.selectors.snapshot import current_snapshot, reset_snapshot
+from placement.selectors.snapshot import current_snapshot
 from placement.warming import warm_up
 from tests.placement.client import placement_settings
 from tests.placement.rows import make_provider
+from tests.process_tables import reset_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,8 +6,6 @@ from placement.selectors.snapshot.cache import (
     SnapshotCache,
     current_snapshot,
     kept_snapshot,
-    load_snapshot,
-    reset_snapshot,
     snapshot_with_copies,
 )
 
@@ -15,7 +13,5 @@ __all__ = [
     "SnapshotCache",
     "current_snapshot",
     "kept_snapshot",
-    "load_snapshot",
-    "reset_snapshot",
     "snapshot_with_copies",
 ]

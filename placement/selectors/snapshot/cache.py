@@ -245,10 +245,6 @@ class SnapshotCache:
         self._check.done()
         return differences
 
-    def expire_check(self) -> None:
-        """Let the next use of the snapshot start a comparison in the background."""
-        self._check.expire()
-
     def reset(self) -> None:
         """Forget the snapshot; the next use reads everything."""
         with self._lock:
@@ -296,14 +292,3 @@ def kept_snapshot() -> Snapshot | None:
     if headroom().placement.snapshot == "off" or connection.in_atomic_block:
         return None
     return _cache.current()
-
-
-def load_snapshot() -> Snapshot:
-    """Return a snapshot built from every row anew: the oracle of the incremental one."""
-    return load_state().snapshot
-
-
-def reset_snapshot() -> None:
-    """Forget this process's snapshots, as after a truncation in tests."""
-    _cache.reset()
-    _cache_with_copies.reset()

@@ -15,16 +15,12 @@ from placement.gateway.ownership import (
 )
 from placement.models import Change, Inventory, Origin, ResourceProvider
 from placement.selectors.contents import read_contents
-from placement.selectors.snapshot import (
-    SnapshotCache,
-    current_snapshot,
-    load_snapshot,
-    snapshot_with_copies,
-)
+from placement.selectors.snapshot import SnapshotCache, current_snapshot, snapshot_with_copies
 from placement.services.audit import usage_drift
 from placement.services.locking import log_changes
 from tests.placement.client import PlacementClient, placement_settings
 from tests.placement.rows import make_provider
+from tests.process_tables import load_snapshot
 
 pytestmark = pytest.mark.django_db
 MINE, COPY, CELL = "mine", "copied", "copied-cell"
