@@ -19,9 +19,11 @@ class CapacityConfig(AppConfig):
         from capacity.bootstrap import create_shipped_pipelines  # noqa: PLC0415 - models first
         from capacity.doctor import capacity_checks  # noqa: PLC0415 - models first
         from capacity.metrics import gauges, hosts, reservations  # noqa: PLC0415 - models first
+        from capacity.offboarding import reservations_on  # noqa: PLC0415 - models first
         from capacity.policies import RULES  # noqa: PLC0415 - apps first
         from core.doctor.findings import offers  # noqa: PLC0415 - apps first
         from hosts.agents.hooks import (  # noqa: PLC0415 - models first
+            held_on_host,
             modes_changed,
             uses_of_host,
             workloads_changed,
@@ -35,6 +37,7 @@ class CapacityConfig(AppConfig):
         offers.append(capacity_checks)
         modes_changed.append(slots_changed)
         uses_of_host.append(slots_of_host)
+        held_on_host.append(reservations_on)
         workloads_changed.append(lambda _: slots_changed())
         post_migrate.connect(
             create_shipped_pipelines, sender=self, dispatch_uid="capacity.shipped_pipelines"

@@ -15,14 +15,19 @@ from hosts.domain.readiness import Readiness, host_readiness
 from hosts.models import Host, Instance
 
 
+def reservations_on(host_name: str) -> int:
+    """Return how many reservations of any kind are on a host, or are leaving it."""
+    targeted = Reservation.objects.filter(target_host__name=host_name)
+    moving = Reservation.objects.filter(confirmed_host__name=host_name)
+    return targeted.count() + moving.exclude(target_host__name=host_name).count()
+
+
 def holdings_of(host: Host) -> Holdings:
     """Return what is still on a host."""
-    targeted = Reservation.objects.filter(target_host=host)
-    moving = Reservation.objects.filter(confirmed_host=host).exclude(target_host=host)
     agents = HostAgent.objects.filter(host_name=host.name, decommissioned_at__isnull=True)
     return Holdings(
         maintenance=host.maintenance,
-        reservations=targeted.count() + moving.count(),
+        reservations=reservations_on(host.name),
         vms=Instance.objects.filter(host=host).count(),
         has_agent=agents.exists(),
         aggregates=len(host.aggregate_uuids),

@@ -15,6 +15,7 @@ from cloud.catalog import IMAGE
 from cloud.claims import ASKED_STEPS, COMMITTED_STEPS, Claims
 from cloud.feed import FEED_STEPS, Feed
 from cloud.layout import FLAVORS, PROJECTS, ZONES, FlavorPlan, Layout
+from cloud.lifecycles import LIFECYCLE_STEPS
 from cloud.moves import MOVE_STEPS
 from cloud.processes import Processes
 from cloud.reader import READER_STEPS
@@ -377,7 +378,12 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     **_claiming_steps(ASKED_STEPS),
     **{
         title: partial(_following, work)
-        for title, work in {**FEED_STEPS, **MOVE_STEPS, **READER_STEPS}.items()
+        for title, work in {
+            **FEED_STEPS,
+            **LIFECYCLE_STEPS,
+            **MOVE_STEPS,
+            **READER_STEPS,
+        }.items()
     },
     "Headroom's logs": _logs,
 }

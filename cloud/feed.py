@@ -11,6 +11,7 @@ import psycopg
 
 from cloud.api import Api, CallError, host_of, in_parallel
 from cloud.bringup import serve_headroom, stopped_compute
+from cloud.catalog import IMAGE
 from cloud.claims import WRONG
 from cloud.configs import message_url
 from cloud.layout import Layout, openstack_variables
@@ -21,6 +22,7 @@ from hosts.clients.cloud import ENVIRONMENT
 Json = Any  # bodies keep the APIs' own shapes
 FLAVOR: Final = "g_c2_m8"
 SERVERS: Final = 4
+TEST_AGGREGATE: Final = "hosts-under-test"
 _PATIENCE_SECONDS: Final = 90.0
 _POLL_SECONDS: Final = 0.1
 
@@ -70,6 +72,7 @@ class Feed:
     Attributes:
         environ: Environment of Headroom's processes.
         servers: Servers of these steps by id, as Nova described them last.
+        leaving: The compute service that leaves for good.
     """
 
     layout: Layout
@@ -79,6 +82,7 @@ class Feed:
     flavors: Mapping[str, str]
     image: str
     servers: dict[str, Json] = field(default_factory=dict)
+    leaving: str = ""
 
     def seen(self, what: str, query: LiteralString, *values: object) -> float:
         """Wait until a query finds something; return after how many seconds.
@@ -151,6 +155,13 @@ def feed_variables(layout: Layout) -> dict[str, str]:
         **openstack_variables(layout),
         "HEADROOM_FEED__CLOUD": ENVIRONMENT,
         "HEADROOM_FEED__MOVES_VMS": "true",
+        "HEADROOM_FEED__ONBOARDS_HOSTS": "true",
+        "HEADROOM_FEED__OFFBOARDS_HOSTS": "true",
+        "HEADROOM_FEED__TEST_AGGREGATE": TEST_AGGREGATE,
+        "HEADROOM_FEED__TEST_FLAVOR": FLAVOR,
+        "HEADROOM_FEED__TEST_IMAGE": IMAGE,
+        # Its hosts are listed sooner than a minute after they registered.
+        "HEADROOM_FEED__HOSTS_INTERVAL_SECONDS": "10",
         "HEADROOM_LISTENER__TRANSPORT_URL": message_url(layout),
         "HEADROOM_LISTENER__METRICS_PORT": "0",
     }

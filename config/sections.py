@@ -425,6 +425,28 @@ class FeedSettings(Section):
         description="Whether VMs leave hosts that are ordered to become empty by Nova's live and "
         "cold migration, one of each host at a time; the cloud's login needs the rights.",
     )
+    onboards_hosts: bool = Field(
+        default=False,
+        description="Whether hosts may be ordered into service: enabled in Nova, tested with a VM, "
+        "put into their aggregates; the cloud's login needs the rights.",
+    )
+    offboards_hosts: bool = Field(
+        default=False,
+        description="Whether hosts in maintenance `termination` that nothing is left on leave "
+        "their aggregates and lose their compute service and resource provider.",
+    )
+    test_aggregate: str = Field(
+        "",
+        description="Aggregate that a host is in while it is brought into service, such as one "
+        "whose filter keeps projects off; empty for none.",
+    )
+    test_flavor: str = Field(
+        "", description="Name or id of the flavor of the VM that tests a host."
+    )
+    test_image: str = Field("", description="Name or id of the image of that VM.")
+    test_network: str = Field(
+        "none", description="Network of that VM by its id; `auto` lets Nova choose one."
+    )
 
 
 class InFlightSettings(Section):

@@ -22,6 +22,7 @@ from hosts.agents.order_views import (
     DecommissionView,
     FenceView,
     ModeView,
+    OnboardView,
 )
 from hosts.agents.views import ReportView
 from journal.views import livez, metrics, readyz, statusz
@@ -53,6 +54,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/hosts/<str:name>/resources", ReportView.as_view(), name="host-resources"),
     path("api/v1/hosts/<str:name>/mode", ModeView.as_view(), name="host-mode"),
     path("api/v1/hosts/<str:name>/evict", EvictView.as_view(), name="host-evict"),
+    path("api/v1/hosts/<str:name>/onboard", OnboardView.as_view(), name="host-onboard"),
     path("api/v1/hosts/<str:name>/fence", FenceView.as_view(), name="host-fence"),
     path("api/v1/hosts/<str:name>/commands", CommandView.as_view(), name="host-commands"),
     path("api/v1/hosts/<str:name>/offboarding", OffboardingView.as_view()),

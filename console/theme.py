@@ -168,6 +168,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("History", "capacity.hosthistory"),
                     Tab("Planned changes", "hosts.plannedhostchange"),
                     Tab("Evictions", "hosts.eviction"),
+                    Tab("In and out", "hosts.hostlifecycle"),
                     Tab("Overcommit rules", "hosts.overcommitrule"),
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),

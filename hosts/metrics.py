@@ -84,6 +84,10 @@ FEED: Final = Scraped(
     ),
 )
 
+LIFECYCLES: Final = """
+SELECT kind, phase, (trouble <> '')::int::text AS has_trouble, count(*)
+  FROM hosts_hostlifecycle WHERE closed_at IS NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
 LIVENESS: Final = """
 SELECT agent.host_name, coalesce(host.zone, '') AS zone, lease.liveness, 1 AS one
   FROM hosts_hostlease AS lease
@@ -113,6 +117,7 @@ def _told(part: str, *columns: str) -> str:
 
 OF_AGENTS: Final = "SELECT " + ", ".join(
     (
+        _told(LIFECYCLES, "kind", "phase", "has_trouble", "count"),
         _told(LIVENESS, "host_name", "zone", "liveness", "one"),
         _told(RESERVATIONS, "host_name", "type", "state", "count"),
         _told(DRIFT, "host_name", "has_drift"),
@@ -120,27 +125,40 @@ OF_AGENTS: Final = "SELECT " + ", ".join(
 )
 
 
-def _of_agents(cursor: CursorWrapper) -> tuple[Rows, Rows, Rows]:
-    """Return liveness, reservations and drift of agents."""
+def _of_agents(cursor: CursorWrapper) -> tuple[Rows, ...]:
+    """Return life cycles of hosts, and liveness, reservations and drift of agents."""
     cursor.execute(OF_AGENTS)
-    liveness, reservations, drift = cursor.fetchone() or ([], [], [])
-    return liveness, reservations, drift
+    return cursor.fetchone() or ([], [], [], [])
 
 
-def _liveness(cursor: CursorWrapper) -> Rows:
+def _lifecycles(cursor: CursorWrapper) -> Rows:
     return once_per_scrape(_of_agents, cursor)[0]
 
 
-def _reservations(cursor: CursorWrapper) -> Rows:
+def _liveness(cursor: CursorWrapper) -> Rows:
     return once_per_scrape(_of_agents, cursor)[1]
 
 
-def _drift(cursor: CursorWrapper) -> Rows:
+def _reservations(cursor: CursorWrapper) -> Rows:
     return once_per_scrape(_of_agents, cursor)[2]
+
+
+def _drift(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[3]
 
 
 AGENTS: Final = Scraped(
     "agents",
+    Reading(
+        _lifecycles,
+        ("kind", "phase", "has_trouble"),
+        (
+            gauge(
+                "host_lifecycles",
+                "Hosts that are brought into service or out of it through Nova, by how far.",
+            ),
+        ),
+    ),
     Reading(
         _liveness,
         ("host", "az", "state"),

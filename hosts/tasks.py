@@ -12,6 +12,7 @@ from hosts.feed.jobs import FULL_TASK, configured_cloud, follow_changes, full_pa
 from hosts.feed.lists import PassKind
 from hosts.services.evictions import look_at_evictions, prune_evictions
 from hosts.services.leaving import move_vms
+from hosts.services.lifecycles import prune_lifecycles, run_lifecycles
 from hosts.services.overcommit_rules import RECONCILE, reconcile_overcommit
 
 CHOSEN = settings.HEADROOM.feed
@@ -66,7 +67,25 @@ def run_evictions(run: Run) -> dict[str, int]:
     return look_at_evictions(actor=run.actor, request_id=run.request_id)
 
 
+@job("hosts.run_lifecycles", every(10, "lifecycles"), limits=(110, 120), queue="soon")
+def bring_in_and_out(run: Run) -> dict[str, int]:
+    """Do what comes next of hosts that are brought into service or out of it, where that is set."""
+    if not CHOSEN.cloud or not (CHOSEN.onboards_hosts or CHOSEN.offboards_hosts):
+        return {}
+    return run_lifecycles(
+        configured_cloud(CHOSEN.cloud),
+        actor=run.actor,
+        request_id=run.request_id,
+        brings_in=CHOSEN.onboards_hosts,
+        takes_out=CHOSEN.offboards_hosts,
+    )
+
+
 @job("hosts.prune_agents", every(600, "agents-prune"), limits=(50, 60), queue="long")
 def prune(_: Run) -> dict[str, int]:
-    """Forget old tombstones, requests that were seen, and evictions that are over."""
-    return {**prune_agents(), "evictions": prune_evictions()}
+    """Forget old tombstones, requests that were seen, and what is over of hosts."""
+    return {
+        **prune_agents(),
+        "evictions": prune_evictions(),
+        "lifecycles": prune_lifecycles(),
+    }

@@ -92,6 +92,10 @@ class Driver(fake.FakeDriverWithoutFakeNodes):  # type: ignore[misc]  # Nova has
         self.instances.pop(instance.uuid, None)
         self._save()
 
+    def get_console_output(self, context: Anything, instance: Anything) -> str:
+        """Return what a guest shows that has started."""
+        return f"{instance.hostname} login: "
+
     def get_host_uptime(self) -> str:
         """Return the words of ``uptime``, which live migration wants."""
         return " 00:00:00 up 1 day,  0:00,  1 user,  load average: 0.10, 0.10, 0.10"

@@ -16,7 +16,15 @@ from console.api.views import LogViewSet, NothingThere, ReadViewSet, RowSerializ
 from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.models import HostKey
 from hosts.agents.workload_models import Workload
-from hosts.models import Eviction, EvictionEnd, Host, HostCondition
+from hosts.domain.lifecycle import Phase
+from hosts.models import (
+    Eviction,
+    EvictionEnd,
+    Host,
+    HostCondition,
+    HostLifecycle,
+    LifecycleKind,
+)
 from journal.json_node import shortened
 
 
@@ -183,6 +191,48 @@ class EvictionsOfHost(RowsOfHost, LogViewSet):
         return rows.filter(host=host)
 
 
+class LifecycleSerializer(RowSerializer):
+    """One way of a host into service or out of it, and what comes next."""
+
+    class Meta:
+        model = HostLifecycle
+        fields = (
+            "id",
+            "kind",
+            "phase",
+            "wanted",
+            "reason",
+            "opened_by",
+            "opened_at",
+            "looked_at",
+            "waits_for",
+            "trouble",
+            "tests",
+            "tried_at",
+            "closed_at",
+        )
+
+
+class LifecycleFilters(Filters):
+    """Filters of life cycles."""
+
+    kind = WordFilter(choices=LifecycleKind.choices)
+    phase = WordFilter(choices=[(one.value, one.value) for one in Phase])
+
+
+class LifecyclesOfHost(RowsOfHost, LogViewSet):
+    """How a host was brought into service and out of it; the newest come first."""
+
+    path_label = "/api/v1/hosts/{name}/lifecycles"
+    queryset = HostLifecycle.objects.all()
+    serializer_class = LifecycleSerializer
+    filterset_class = LifecycleFilters
+
+    def of_host(self, rows: QuerySet[Any], host: Host) -> QuerySet[Model]:  # Any: as above
+        """Return those of the host."""
+        return rows.filter(host_name=host.name)
+
+
 ROWS_OF_HOSTS: tuple[type[RowsOfHost], ...] = (
     SlotsOfHost,
     InstancesOfHost,
@@ -190,4 +240,5 @@ ROWS_OF_HOSTS: tuple[type[RowsOfHost], ...] = (
     ConditionsOfHost,
     CellsOfHost,
     EvictionsOfHost,
+    LifecyclesOfHost,
 )

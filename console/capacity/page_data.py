@@ -36,9 +36,10 @@ from core.text import (
     relative_text,
 )
 from hosts.agents.workload_models import Workload
+from hosts.domain.lifecycle import Phase
 from hosts.domain.offboarding import Step, offboarding
 from hosts.domain.workloads import WorkloadState
-from hosts.models import Host, Instance, Maintenance
+from hosts.models import Host, HostLifecycle, Instance, Maintenance
 from journal.clock import database_now
 from placement.selectors.allocated import unlisted_claims
 
@@ -198,6 +199,22 @@ def host_page(host: Host) -> PageData:
         ),
         decisions_url=list_url("capacity.schedulingdecision", about_host=host.name),
         offboarding=_offboarding(host),
+        lifecycle=_lifecycle(host),
+    )
+
+
+def _lifecycle(host: Host) -> PageData | None:
+    """Return how far a host is that Nova is asked to bring in or take out; None for others."""
+    row = HostLifecycle.objects.filter(host_name=host.name).order_by("-pk").first()
+    if row is None or (row.closed_at is not None and row.phase == Phase.SUCCEEDED):
+        return None
+    return PageData(
+        title=f"Through Nova {row.get_kind_display()}",
+        phase=row.phase,
+        words=row.trouble or row.waits_for or "Nova is asked for the next step.",
+        is_hindered=bool(row.trouble),
+        url=row_url(row),
+        tests=plural(row.tests, "test VM") if row.tests else "",
     )
 
 

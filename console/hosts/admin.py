@@ -34,6 +34,7 @@ from hosts.models import (
     Eviction,
     FeedPass,
     Host,
+    HostLifecycle,
     Image,
     Instance,
     OvercommitRule,
@@ -189,6 +190,54 @@ class EvictionAdmin(SystemOwnedAdmin[Eviction]):
         column("service_disabled", "service of Nova disabled for it"),
         "closed_at",
         "end",
+    )
+
+
+@admin.register(HostLifecycle)
+class HostLifecycleAdmin(SystemOwnedAdmin[HostLifecycle]):
+    """Hosts that are brought into service through Nova, or taken out."""
+
+    owner_note = (
+        "Opened by an order that a host comes in, and for hosts that are to go for good; where "
+        "HEADROOM_FEED__ONBOARDS_HOSTS and OFFBOARDS_HOSTS say so, what comes next is done every "
+        "10 seconds."
+    )
+    empty_note = (
+        "No host was brought in or taken out through Nova: ./run manage onboard_host has one "
+        "brought in, maintenance termination has one taken out (docs/hosts.md)."
+    )
+    host = link("host", "host_name", "host")
+    stands = shown("stands", lambda row: row.trouble or row.waits_for or row.phase, "phase")
+    list_display = (
+        "id",
+        host,
+        "kind",
+        "phase",
+        stands,
+        "opened_by",
+        "opened_at",
+        "looked_at",
+        "closed_at",
+    )
+    list_filter = ("kind", "phase")
+    search_fields = ("host_name",)
+    search_help_text = "Name of a host"
+    page_columns = (
+        host,
+        "kind",
+        "phase",
+        "reason",
+        "opened_by",
+        "opened_at",
+        "looked_at",
+        column("waits_for", "waits for"),
+        column("trouble", "why the cloud could not be asked, or refused"),
+        shown("wanted", lambda row: json_block(row.wanted)),
+        column("tests", "test VMs asked for"),
+        column("tried_at", "the last one"),
+        "service_host",
+        "provider_uuid",
+        "closed_at",
     )
 
 

@@ -28,6 +28,15 @@ def count_uses(host_name: str) -> dict[str, int]:
     return found
 
 
+#: Called with the name of a host; returns how many reservations of all kinds are on it or leave it.
+held_on_host: list[Callable[[str], int]] = []
+
+
+def count_held(host_name: str) -> int:
+    """Return how many reservations the floors above have on a host."""
+    return sum(told(host_name) for told in held_on_host)
+
+
 #: Called when the mode of an agent changed.
 modes_changed: list[Callable[[], None]] = []
 

@@ -20,6 +20,12 @@ from hosts.agents.workloads import delete_forgotten, delete_workload
 from hosts.domain.overcommit import ratio_problem
 from hosts.models import Maintenance
 from hosts.services.host_orders import MOST_PROJECTS, HostOrder
+from hosts.services.lifecycles import (
+    LONGEST_NAME,
+    OnboardingOrder,
+    abort_onboarding,
+    order_onboarding,
+)
 from journal.auth import RULE_API_WRITE
 from journal.json_node import JSONNode, parse_json
 from journal.middleware import request_id_of
@@ -160,6 +166,31 @@ class DecommissionReservationView(HostOrderView):
         return {"reservation": gwid, "state": state}
 
 
+class OnboardView(HostOrderView):
+    """``POST /api/v1/hosts/NAME/onboard``."""
+
+    path_label = "/api/v1/hosts/{name}/onboard"
+    is_task = True
+
+    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+        """Have a host brought into service through Nova, or no further."""
+        request_id = request_id_of(self.http_request)
+        if node.member("abort").flag():
+            row = abort_onboarding(name, actor=self.actor, request_id=request_id, reason=reason)
+        else:
+            available = node.member("high_availability")
+            order = OnboardingOrder(
+                aggregates=_names(node.member("aggregates")),
+                traits=_names(node.member("traits")),
+                skips_tests=node.member("skip_tests").flag(),
+                high_availability=available.flag() if available.is_set else True,
+            )
+            row = order_onboarding(
+                name, order, actor=self.actor, request_id=request_id, reason=reason
+            )
+        return {"lifecycle": row.pk, "phase": row.phase}
+
+
 def host_order(node: JSONNode) -> HostOrder:
     """Return what ``PATCH /api/v1/hosts/NAME`` asks for; a field that is missing stays.
 
@@ -203,6 +234,10 @@ def _ratios(node: JSONNode) -> dict[str, Decimal]:
         if problem:
             raise ratio.wrong(problem)
     return found
+
+
+def _names(node: JSONNode) -> tuple[str, ...]:
+    return tuple(one.text(max_length=LONGEST_NAME) for one in node.items())
 
 
 def _flag(node: JSONNode) -> bool:

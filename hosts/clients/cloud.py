@@ -94,16 +94,7 @@ class OpenStackCloud:
                 path=path,
                 answer=answer.status_code,
             )
-        # No column takes a NUL, which Nova lets users write into metadata.
-        content = (
-            _NUL.sub(rb"\1", answer.content) if b"\\u0000" in answer.content else answer.content
-        )
-        try:
-            return orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise CloudUnreachable(
-                f"{service} {path}: the answer is no JSON: {error}", service=service, path=path
-            ) from None
+        return _json_of(answer.content, service, path)
 
     def change(self, service: str, method: str, path: str, body: Json) -> Refusal | None:
         """Send a body once; None when it was taken, else what the service says.
@@ -111,6 +102,19 @@ class OpenStackCloud:
         Raises:
             CloudUnreachable: There was no answer, or the service is in trouble.
         """
+        answer = self._send(service, method, path, body)
+        return answer if isinstance(answer, Refusal) else None
+
+    def ask(self, service: str, path: str, body: Json) -> Json | Refusal:
+        """Send a question as a POST; return its answer, or what the service says instead.
+
+        Raises:
+            CloudUnreachable: As for changes, or the answer is no JSON.
+        """
+        answer = self._send(service, "POST", path, body)
+        return answer if isinstance(answer, Refusal) else _json_of(answer, service, path)
+
+    def _send(self, service: str, method: str, path: str, body: Json) -> bytes | Refusal:
         try:
             answer = self._connection.session.request(
                 self._address(service, path),
@@ -126,7 +130,7 @@ class OpenStackCloud:
                 f"{service} {path}: {error}", service=service, path=path
             ) from error
         if answer.status_code < CLIENT_ERRORS:
-            return None
+            return bytes(answer.content)
         if answer.status_code >= SERVER_ERRORS:
             raise CloudUnreachable(
                 f"{service} {path}: status {answer.status_code}",
@@ -170,6 +174,18 @@ class OpenStackCloud:
     def has(self, service: str) -> bool:
         """Return whether the catalog lists a service."""
         return self._connection.endpoint_for(service, interface="public") is not None
+
+
+def _json_of(content: bytes, service: str, path: str) -> Json:
+    """Return the JSON of an answer, without NUL: no column takes it, and users write it to Nova."""
+    if b"\\u0000" in content:
+        content = _NUL.sub(rb"\1", content)
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise CloudUnreachable(
+            f"{service} {path}: the answer is no JSON: {error}", service=service, path=path
+        ) from None
 
 
 def _message_of(content: bytes) -> str:

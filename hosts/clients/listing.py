@@ -65,6 +65,13 @@ class CloudWriter(CloudReader, Protocol):
             CloudUnreachable: There was no answer, or the service is in trouble.
         """
 
+    def ask(self, service: str, path: str, body: Json) -> Json | Refusal:
+        """Send a question as a POST; return its answer, or what the service says instead.
+
+        Raises:
+            CloudUnreachable: As for changes.
+        """
+
 
 def listed(cloud: CloudReader, service: str, path: str, key: str) -> tuple[list[Json], Json]:
     """Return a list that every cloud has, and the body it came in.

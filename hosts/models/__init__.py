@@ -16,6 +16,7 @@ from hosts.models.hosts import (
     PlannedHostChange,
     PlannedHostEdit,
 )
+from hosts.models.lifecycles import HostLifecycle, LifecycleKind
 from hosts.models.overcommit import OvercommitRule
 from hosts.models.vms import DeletedVM, Instance, ServerMigration
 
@@ -31,10 +32,12 @@ __all__ = [
     "Flavor",
     "Host",
     "HostCondition",
+    "HostLifecycle",
     "HostState",
     "HostStatus",
     "Image",
     "Instance",
+    "LifecycleKind",
     "ListedProvider",
     "Maintenance",
     "OvercommitRule",

@@ -43,6 +43,7 @@ from hosts.models import (
     Eviction,
     FeedPass,
     Host,
+    HostLifecycle,
     Image,
     Instance,
     OvercommitRule,
@@ -220,6 +221,9 @@ def make_one_of_each() -> None:
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
     PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
     OvercommitRule.objects.create(position=1, has_trait="CUSTOM_FAST", cpu_ratio=Decimal(4))
+    HostLifecycle.objects.create(
+        host_name=host.name, kind="in", phase="testing", reason="new", opened_by="ann"
+    )
     Eviction.objects.create(host=host, reason="new disks", opened_by="ann", outstanding_vms=1)
     factories.make_vm("unplaced", None, status="ERROR")
     for state in list(CommitmentStatus):

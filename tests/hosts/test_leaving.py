@@ -92,6 +92,9 @@ class Nova:
             vm["status"] = "MIGRATING" if action == "os-migrateLive" else "RESIZE"
         return None
 
+    def ask(self, service: str, path: str, body: Json) -> Json:
+        raise NotImplementedError
+
     def _goes_on(self, vm: dict[str, str]) -> None:
         """Let a move end, after it was seen under way."""
         if vm["status"] in {"MIGRATING", "RESIZE"}:
