@@ -11,6 +11,7 @@ from hosts.domain.readiness import Condition, Readiness, compute_ready, is_hinde
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import OS_VERSION_MAX, Maintenance
 from hosts.region.described import DescribedAggregate, DescribedHost
+from hosts.region.described_cells import DescribedCell
 from hosts.region.node import ID_MAX, INT64_MAX, Node, RegionFileError
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
@@ -117,6 +118,7 @@ def read_hypervisor(node: Node, *, is_effective_ours: bool = False) -> Described
             if domain.has(key)
         },
         building_block=building_block(name),
+        cells=_described_cells(status),
         reported_instances=_instances(status),
         reported_vcpus=taken[0] if has_allocation else None,
         reported_memory_bytes=taken[1] if has_allocation else None,
@@ -240,6 +242,32 @@ def _cells(status: Node) -> list[Node]:
             raise cell.error("cellID", f"{number} is there twice")
         known.add(number)
     return cells
+
+
+def _described_cells(status: Node) -> tuple[DescribedCell, ...]:
+    """Return what is said of NUMA cells; nothing where one of them is odd."""
+    found = []
+    try:
+        for cell in _cells(status):
+            number = cell.integer("cellID")
+            has = _amounts(cell, "capacity")
+            may = _amounts(cell, "effectiveCapacity")
+            taken = _amounts(cell, "allocation", rounding=ROUND_CEILING)
+            told = zip(("cpu", "memory"), has, may, taken, strict=True)
+            found += [
+                DescribedCell(
+                    cell=number,
+                    resource=resource,
+                    capacity=capacity,
+                    effective=effective,
+                    allocated=allocated or 0,
+                )
+                for resource, capacity, effective, allocated in told
+                if capacity is not None
+            ]
+    except RegionFileError:
+        return ()
+    return tuple(found)
 
 
 def _stated_cells(

@@ -35,6 +35,7 @@ from bridge.kube.login import ClusterUnavailable
 from bridge.models import OwnedFieldConflict
 from capacity.models import HostCapacity
 from hosts.domain.overcommit import OvercommitRule
+from hosts.services.overcommit_rules import stored_rules
 from journal.errors import HeadroomError
 from journal.leases import check_leases
 from journal.readings import counter
@@ -235,14 +236,7 @@ class WriteBack:
 def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
     """Yield each field that does not say what it should."""
     chosen = settings.HEADROOM.hypervisors
-    rules = tuple(
-        OvercommitRule(
-            ratios={str(name): ratio for name, ratio in rule.overcommit.items()},
-            trait=rule.has_trait or rule.hasnt_trait,
-            is_present=bool(rule.has_trait),
-        )
-        for rule in chosen.overcommit_rules
-    )
+    rules = _rules() if Field.OVERCOMMIT in chosen.write_back else ()
     taken = _taken() if Field.ALLOCATION in chosen.write_back else {}
     requested = _requested() if Field.GROUPS in chosen.write_back else {}
     is_by_cell = {Field.ALLOCATION, Field.CELLS} <= set(chosen.write_back)
@@ -263,6 +257,21 @@ def _differing(stated: Mapping[str, Stated]) -> Iterator[tuple[Place, Patch]]:
             patch = compare[field](name, stated[name])
             if patch is not None:
                 yield (name, field), patch
+
+
+def _rules() -> tuple[OvercommitRule, ...]:
+    """Return the rules of the settings, else those that operators edit."""
+    chosen = settings.HEADROOM.hypervisors.overcommit_rules
+    if not chosen:
+        return stored_rules()
+    return tuple(
+        OvercommitRule(
+            ratios={str(name): ratio for name, ratio in rule.overcommit.items()},
+            trait=rule.has_trait or rule.hasnt_trait,
+            is_present=bool(rule.has_trait),
+        )
+        for rule in chosen
+    )
 
 
 def _attempt(client: ClusterClient, name: str, stated: Stated, patch: Patch) -> Attempt:

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpResponse
 from rest_framework.request import Request
+from rest_framework.serializers import SerializerMethodField
 
 from console.api.capacity import ReservationViewSet
 from console.api.filters import Filters, TextFilter, WordFilter
@@ -14,6 +15,7 @@ from console.api.hosts import VMViewSet
 from console.api.journal import AuditEntryViewSet
 from console.api.views import LogViewSet, NothingThere, ReadViewSet, RowSerializer
 from hosts.agents.cell_models import CellResource, HostCell
+from hosts.agents.cells import effective_of
 from hosts.agents.models import HostKey
 from hosts.agents.workload_models import Workload
 from hosts.domain.lifecycle import Phase
@@ -123,9 +125,15 @@ class ConditionsOfHost(RowsOfHost):
 class CellSerializer(RowSerializer):
     """What a NUMA cell has of a resource, and what is taken of it: CPUs, else bytes."""
 
+    effective_capacity = SerializerMethodField(help_text="what may be promised of it")
+
     class Meta:
         model = HostCell
-        fields = ("cell", "resource", "capacity", "allocated")
+        fields = ("cell", "resource", "capacity", "effective_capacity", "allocated")
+
+    def get_effective_capacity(self, row: HostCell) -> int:
+        """As its host says it, else by the ratio of the host."""
+        return effective_of(row, row.host)
 
 
 class CellFilters(Filters):
@@ -135,10 +143,10 @@ class CellFilters(Filters):
 
 
 class CellsOfHost(RowsOfHost):
-    """The NUMA cells of a host, as its agent reports them."""
+    """The NUMA cells of a host, as its object says or its agent reports."""
 
     path_label = "/api/v1/hosts/{name}/cells"
-    queryset = HostCell.objects.all()
+    queryset = HostCell.objects.select_related("host")
     serializer_class = CellSerializer
     filterset_class = CellFilters
     orderings = {"cell": ("cell", "resource")}

@@ -60,6 +60,8 @@ def cells_text(row: HostAgent) -> str:
             for amount in (one.allocated, one.capacity)
         )
         words = {"cpu": "CPUs pinned", "memory": "in huge pages", "hugepages": "of those in use"}
+        if one.is_described:
+            words = {"cpu": "CPUs allocated", "memory": "allocated"}
         cells.setdefault(one.cell, []).append(f"{taken} of {has} {words[one.resource]}")
     return "; ".join(f"cell {cell}: {', '.join(told)}" for cell, told in cells.items()) or NOTHING
 

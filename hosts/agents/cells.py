@@ -7,21 +7,27 @@ from typing import Any, Final, NamedTuple
 
 from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.models import AgentMode, HostAgent
+from hosts.domain.capacity import ONE
+from hosts.models.hosts import Host
 
 #: After a CTE ``kept`` with the name of the host, if the report is newer than what is kept. A cell
 #: that is told twice counts once.
 STORE_CELLS: Final = """
-cells AS (
+ours AS (
+    SELECT host.id FROM kept JOIN hosts_host AS host ON host.name = kept.host_name
+     WHERE NOT EXISTS (SELECT FROM hosts_hostcell AS told
+                        WHERE told.host_id = host.id AND told.is_described)
+), cells AS (
     SELECT DISTINCT ON (host.id, told.cell, told.resource)
            host.id AS host_id, told.cell, told.resource, told.capacity, told.allocated
-      FROM kept JOIN hosts_host AS host ON host.name = kept.host_name
+      FROM ours AS host
      CROSS JOIN unnest(%(cells)s::bigint[], %(cell_resources)s::text[],
                        %(cell_capacities)s::bigint[], %(cell_allocated)s::bigint[])
            AS told (cell, resource, capacity, allocated)
      ORDER BY host.id, told.cell, told.resource
 ), gone AS (
     DELETE FROM hosts_hostcell AS known
-     USING kept JOIN hosts_host AS host ON host.name = kept.host_name
+     USING ours AS host
      WHERE known.host_id = host.id
        AND NOT EXISTS (SELECT FROM cells WHERE cells.host_id = known.host_id
                           AND cells.cell = known.cell AND cells.resource = known.resource)
@@ -59,7 +65,15 @@ def cell_columns(agent: HostAgent, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def forget_cells(host_name: str) -> None:
     """Forget what an agent said of its host's cells."""
-    HostCell.objects.filter(host__name=host_name).delete()
+    HostCell.objects.filter(host__name=host_name, is_described=False).delete()
+
+
+def effective_of(cell: HostCell, host: Host) -> int:
+    """Return what may be promised of a cell: as it is said, else by the ratio of its host."""
+    if cell.effective_capacity is not None:
+        return cell.effective_capacity
+    ratios = {CellResource.CPU: host.vcpus_ratio, CellResource.MEMORY: host.memory_ratio}
+    return _bounded(int(cell.capacity * ratios.get(CellResource(cell.resource), ONE)))
 
 
 def _of_cell(cell: Mapping[str, Any]) -> tuple[_Told, ...]:  # Any: JSON

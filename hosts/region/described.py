@@ -23,6 +23,7 @@ from hosts.domain.vm_list import ReportedVM
 from hosts.feed.reported import keep_reported_instances
 from hosts.feed.state import forget_pass
 from hosts.models import Host
+from hosts.region.described_cells import DescribedCell, keep_described_cells
 from hosts.region.inventory import AGGREGATES
 from hosts.region.merging import Merge, merge
 from hosts.region.prune import is_believed, remove_rows
@@ -34,6 +35,7 @@ from journal.statements import execute, fetch_rows
 
 DESCRIBED: Final = "described_hosts"
 REPORTED: Final = "described_hosts.vms"
+CELLS: Final = "described_hosts.cells"
 #: Of Hypervisor objects, among the passes of the feed.
 HYPERVISOR_LISTS: Final = "hypervisors"
 STAGE: Final = "stage_described_host"
@@ -148,6 +150,7 @@ class DescribedHost:
         reported_instances: Its own list of VMs; None where it reports none at all.
         reported_memory_bytes: What VMs take; None, together with the next, where it does not say.
         reported_vcpus: Likewise.
+        cells: Its NUMA cells; none where it does not say.
     """
 
     name: str
@@ -175,6 +178,7 @@ class DescribedHost:
     reported_instances: tuple[ReportedVM, ...] | None = None
     reported_memory_bytes: int | None = None
     reported_vcpus: int | None = None
+    cells: tuple[DescribedCell, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,6 +187,7 @@ class DescribedList:
 
     Attributes:
         reported: The lists of VMs of hosts that are to be written, by name.
+        cells: Their NUMA cells, likewise.
         names: Hosts that have an object now, also those whose object did not change.
         before: How many had one when the list was believed last; None for what is stored.
     """
@@ -190,6 +195,7 @@ class DescribedList:
     stage: StagingTable
     aggregate_stage: StagingTable
     reported: dict[str, tuple[ReportedVM, ...] | None] = field(default_factory=dict)
+    cells: dict[str, tuple[DescribedCell, ...]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     before: int | None = None
 
@@ -243,6 +249,7 @@ def described_sink(run: ImportRun) -> Callable[[DescribedHost], None]:
     def take(host: DescribedHost) -> None:
         listed.names.add(host.name)
         listed.reported[host.name] = host.reported_instances
+        listed.cells[host.name] = host.cells
         listed.stage.add(_row(host))
         for aggregate in host.aggregates:
             listed.aggregate_stage.add(
@@ -305,6 +312,7 @@ def _write(run: ImportRun) -> None:
     )
     fresh = keep_reported_instances({name: listed.reported[name] for name in told.unknown})
     run.report.of(REPORTED).updated += len(told.changed) + len(fresh.changed)
+    run.report.of(CELLS).updated += keep_described_cells(listed.cells)
     _settle(run, Host.objects.filter(name__in=(*told.changed, *fresh.changed)))
 
 
@@ -344,6 +352,7 @@ def _prune(run: ImportRun) -> None:
 
 def _leave_to_lists(run: ImportRun, names: Sequence[str]) -> int:
     keep_reported_instances(dict.fromkeys(names))
+    keep_described_cells(dict.fromkeys(names, ()))
     parts = in_chunks(names, ROWS_PER_PART)
     return sum(write_part(run, partial(_no_longer, run, part)) for part in parts)
 

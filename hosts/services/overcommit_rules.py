@@ -48,7 +48,7 @@ def remove_rule(*, pk: int, actor: Actor, request_id: str) -> None:
 
 def reconcile_overcommit(*, actor: Actor, request_id: str) -> int:
     """Let hosts promise what rules say of their traits; return how many changed."""
-    rules = _rules()
+    rules = stored_rules()
     hosts = Host.objects.filter(is_self_described=False).order_by("pk")
     rows = hosts.values_list("pk", "traits", "custom_traits", "ruled_overcommit")
     differing = [
@@ -95,7 +95,8 @@ def _wanted(traits: list[str], rules: tuple[OvercommitRule, ...]) -> dict[str, s
     return stored_ratios(overcommit_of(traits, rules)) or None
 
 
-def _rules() -> tuple[OvercommitRule, ...]:
+def stored_rules() -> tuple[OvercommitRule, ...]:
+    """Return the rules that operators edited, in order of their positions."""
     return tuple(
         OvercommitRule(
             ratios={

@@ -21,6 +21,7 @@ from bridge.hypervisors.writing import Malformed, told_by
 from hosts.domain.readiness import Condition, compute_ready, hindering_conditions
 from hosts.domain.vm_list import ReportedVM
 from hosts.region.described import DescribedAggregate, DescribedHost
+from hosts.region.described_cells import DescribedCell
 from hosts.region.node import RegionFileError
 from tests.bridge.hypervisor_objects import Json, hypervisor_object, instances, with_spec
 
@@ -269,6 +270,20 @@ def test_what_cells_have_is_the_hosts_where_it_does_not_say(
     found = read(hypervisor_object(effectiveCapacity=None, **status))
     assert (found.total_vcpus, found.total_memory_bytes) == expected
     assert (found.effective_vcpus, found.effective_memory_bytes) == expected
+
+
+def test_each_cell_is_described() -> None:
+    may = {"effectiveCapacity": {"cpu": "20"}}
+    found = read(hypervisor_object(cells=[CELLS[0] | may, CELLS[1], {"cellID": 2}]))
+    assert found.cells == (
+        DescribedCell(cell=0, resource="cpu", capacity=10, effective=20, allocated=9),
+        DescribedCell(cell=0, resource="memory", capacity=4 * GIB),
+        DescribedCell(cell=1, resource="cpu", capacity=11),
+        DescribedCell(cell=1, resource="memory", capacity=5 * GIB),
+    )
+    odd = [{"cellID": -1, "capacity": {"cpu": "1"}}]
+    for cells in ("odd", odd, [CELLS[0], CELLS[0]]):
+        assert read(hypervisor_object(cells=cells)).cells == ()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bridge.hypervisors.writing import Malformed, told_by, write_changes, write_
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity
 from core.conf import headroom
+from hosts.agents.cell_models import HostCell
 from hosts.domain.vm_list import ReportedVM
 from hosts.models import Aggregate, FeedPass, Host, Instance
 from hosts.region.described import DescribedAggregate, DescribedHost
@@ -67,6 +68,17 @@ def test_an_object_becomes_a_host_with_its_room() -> None:
     assert (aggregate.name, aggregate.metadata) == ("gold", {"k": "v"})
     assert (aggregate.host_names, host.aggregate_uuids) == (["node1-bb7"], ["a-1"])
     assert_rooms_add_up()
+
+
+@pytest.mark.usefixtures("takes_objects")
+def test_cells_of_an_object_are_its_hosts() -> None:
+    cell = {"cellID": 1, "capacity": {"cpu": "8"}, "effectiveCapacity": {"cpu": "12"}}
+    for cells, expected in (([cell], [(1, "cpu", 8, 12)]), (None, [])):
+        name, told = told_by(hypervisor_object("node1", cells=cells))
+        report = write_list({name: told}, actor=ACTOR)
+        rows = HostCell.objects.values_list("cell", "resource", "capacity", "effective_capacity")
+        assert list(rows) == expected
+        assert report.of("described_hosts.cells").updated == 1
 
 
 @pytest.mark.usefixtures("takes_objects")

@@ -18,6 +18,7 @@ from bridge.kube.client import ClusterClient
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from hosts.models import Host
+from hosts.models import OvercommitRule as RuleRow
 from journal.actors import Actor
 from journal.leases import check_leases
 from placement.tasks import reconcile_hosts
@@ -175,6 +176,26 @@ def test_effective_capacity_of_ours_reaches_object_and_ledger(
     assert (host.effective_vcpus, host.effective_memory_bytes) == (256, 768 << 30)
     objects.say("gpu", effectiveCapacity={"cpu": "256", "memory": "768Gi"})
     assert stepped.step() == 0  # the same in other words
+
+
+def test_rules_that_operators_edit_are_written_where_no_setting_has_any(
+    objects: Objects, takes_objects: Any
+) -> None:
+    use(takes_objects, overcommit_rules=())
+    RuleRow.objects.create(position=1, has_trait="GPU", cpu_ratio=Decimal(3))
+    objects.put(hypervisor_object("gpu", traits=["GPU"]))
+    objects.put(hypervisor_object("plain", traits=[]))
+    stepped = Stepped()
+    while stepped.step():
+        pass
+    assert objects.get("gpu")["spec"]["overcommit"] == {"cpu": 3}
+    assert not objects.get("plain")["spec"].get("overcommit")
+    host = Host.objects.get(name="gpu")
+    assert (host.vcpus_ratio, host.ruled_overcommit) == (3, None)
+    RuleRow.objects.all().delete()
+    while stepped.step():
+        pass
+    assert not objects.get("gpu")["spec"].get("overcommit")
 
 
 def test_cells_promise_as_their_host_does(objects: Objects, takes_objects: Any) -> None:
