@@ -65,8 +65,7 @@ def test_of_a_cloned_disk_the_agent_that_lives_stays_unless_it_is_taken_over(
     assert original.enrol(make_token())[0] == 0
     running = original.start("run")
     first = wait_until("up").run_id
-    for name in ("identity.json",):
-        shutil.copy(original.root / FOLDER / name, clone.root / FOLDER / name)
+    shutil.copy(original.root / FOLDER / "identity.json", clone.root / FOLDER / "identity.json")
 
     refused = clone.start("run")
     assert "another run of this agent holds the lease" in said_by(refused)
