@@ -13,8 +13,8 @@ from tests.docs.tour import ROOT
 ROW = re.compile(r"^\| (`[a-z0-9_`, ]+`) \| .+ \|$", re.MULTILINE)
 VERBS = {
     "check", "compact", "configure", "connect", "doctor", "dump", "export", "generate", "hold",
-    "import", "install", "listen", "make", "migrate", "mirror", "rebalance", "reconcile", "refresh",
-    "replay", "set", "show", "simulate", "sync", "verify", "watch",
+    "import", "install", "listen", "make", "migrate", "mirror", "onboard", "rebalance", "reconcile",
+    "refresh", "replay", "set", "show", "simulate", "sync", "verify", "watch",
 }  # fmt: skip
 APIS = ("placement_", "host_agent")
 

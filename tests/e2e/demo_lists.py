@@ -31,6 +31,7 @@ NOT_IN_A_DEMO: Mapping[str, str] = {
     "placement.hybridreport": "HEADROOM_GATEWAY__UPSTREAM_URL",
     "placement.splitwrite": "HEADROOM_GATEWAY__UPSTREAM_URL",
     "hosts.servermigration": "HEADROOM_FEED__CLOUD",
+    "hosts.hostlifecycle": "HEADROOM_FEED__ONBOARDS_HOSTS",
     "bridge.mirrorstate": "HEADROOM_BRIDGE__CLUSTERS",
     "bridge.ownedfieldconflict": "HEADROOM_HYPERVISORS__SYNC",
 }
