@@ -205,6 +205,8 @@ def host_page(host: Host) -> PageData:
 
 def _lifecycle(host: Host) -> PageData | None:
     """Return how far a host is that Nova is asked to bring in or take out; None for others."""
+    if "Onboarding" not in host.conditions and host.maintenance != Maintenance.TERMINATION:
+        return None
     row = HostLifecycle.objects.filter(host_name=host.name).order_by("-pk").first()
     if row is None or (row.closed_at is not None and row.phase == Phase.SUCCEEDED):
         return None

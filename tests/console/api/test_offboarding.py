@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from hosts.agents.models import HostAgent
-from hosts.models import Host, Instance
+from hosts.models import Host, HostLifecycle, Instance
 from tests.console.api.conftest import ask, page, problem
 from tests.docs.tour import ROOT
 from tests.factories import make_commitment, make_host, make_slot, make_vm
@@ -111,3 +111,21 @@ def test_a_slot_that_is_going_away_is_still_there() -> None:
 @pytest.mark.parametrize("name", ["h9", "a%00b", "%ff"])
 def test_a_host_that_there_is_not_is_not_found(name: str) -> None:
     problem(ask(f"/api/v1/hosts/{name}/offboarding"), 404)
+
+
+def test_the_page_of_a_host_says_what_it_waits_for(admin_client: Client) -> None:
+    host = make_host("h1", maintenance="termination")
+    path = reverse("admin:hosts_host_change", args=[host.pk])
+    HostLifecycle.objects.create(
+        host_name="h1", kind="out", phase="offboarding", reason="old", waits_for="VMs are left: 2"
+    )
+    shown_page = admin_client.get(path).content.decode()
+    assert "Through Nova out of service" in shown_page
+    assert "VMs are left: 2" in shown_page
+    HostLifecycle.objects.update(kind="in", phase="testing", trouble="no answer", tests=2)
+    Host.objects.update(maintenance="", conditions={"Onboarding": "True", "Ready": "False"})
+    shown_page = admin_client.get(path).content.decode()
+    assert "Hindered: no answer" in shown_page
+    assert "2 test VMs" in shown_page
+    Host.objects.update(conditions={})
+    assert "Through Nova" not in admin_client.get(path).content.decode()
