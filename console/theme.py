@@ -173,6 +173,7 @@ SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
                     Tab("Aggregates", "hosts.aggregate"),
                     Tab("Region", "hosts.region"),
                     Tab("Agents", "hosts.hostagent"),
+                    Tab("Agents' rollouts", "hosts.agentrollout"),
                     Tab("Agents' work", "hosts.workload"),
                     Tab("Agents' results", "hosts.workloadresult"),
                     Tab("Agents' keys", "hosts.hostkey"),

@@ -103,6 +103,14 @@ SELECT agent.host_name, workload.type, workload.state, count(*)
  WHERE workload.state <> 'deleted'
  GROUP BY agent.host_name, workload.type, workload.state ORDER BY 1, 2, 3
 """
+VERSIONS: Final = """
+SELECT agent_version, (CASE wanted_version WHEN '' THEN 'any' WHEN agent_version THEN 'this'
+                            ELSE 'another' END) AS wanted, count(*)
+  FROM hosts_hostagent WHERE decommissioned_at IS NULL GROUP BY 1, 2 ORDER BY 1, 2
+"""
+ROLLOUTS: Final = """
+SELECT version, (halted_at IS NOT NULL)::int AS is_halted FROM hosts_agentrollout WHERE is_open
+"""
 DRIFT: Final = """
 SELECT host_name, (stats_drift <> '{}')::int AS has_drift FROM hosts_hostagent
  WHERE stats_drift IS NOT NULL AND decommissioned_at IS NULL ORDER BY host_name
@@ -121,14 +129,16 @@ OF_AGENTS: Final = "SELECT " + ", ".join(
         _told(LIVENESS, "host_name", "zone", "liveness", "one"),
         _told(RESERVATIONS, "host_name", "type", "state", "count"),
         _told(DRIFT, "host_name", "has_drift"),
+        _told(VERSIONS, "agent_version", "wanted", "count"),
+        _told(ROLLOUTS, "version", "is_halted"),
     )
 )
 
 
 def _of_agents(cursor: CursorWrapper) -> tuple[Rows, ...]:
-    """Return life cycles of hosts, and liveness, reservations and drift of agents."""
+    """Return life cycles of hosts, and of agents liveness, reservations, drift, versions."""
     cursor.execute(OF_AGENTS)
-    return cursor.fetchone() or ([], [], [], [])
+    return cursor.fetchone() or ([], [], [], [], [], [])
 
 
 def _lifecycles(cursor: CursorWrapper) -> Rows:
@@ -145,6 +155,14 @@ def _reservations(cursor: CursorWrapper) -> Rows:
 
 def _drift(cursor: CursorWrapper) -> Rows:
     return once_per_scrape(_of_agents, cursor)[3]
+
+
+def _versions(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[4]
+
+
+def _rollouts(cursor: CursorWrapper) -> Rows:
+    return once_per_scrape(_of_agents, cursor)[5]
 
 
 AGENTS: Final = Scraped(
@@ -168,6 +186,16 @@ AGENTS: Final = Scraped(
         _reservations,
         ("host", "type", "state"),
         (gauge("host_reservations", "What the agent of a host was asked to make, by state."),),
+    ),
+    Reading(
+        _versions,
+        ("version", "wanted"),
+        (gauge("host_agents", "Agents by the version that they run, and which is wanted there."),),
+    ),
+    Reading(
+        _rollouts,
+        ("version",),
+        (gauge("host_rollout_halted", "1 when the rollout of a version of agents is halted."),),
     ),
     Reading(
         _drift,

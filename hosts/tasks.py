@@ -7,6 +7,7 @@ from django.conf import settings
 from core.jobs import Run, every, job
 from hosts.agents.leases import sweep
 from hosts.agents.pruning import expire_workloads, prune_agents
+from hosts.agents.rollouts import look_at_rollout
 from hosts.feed.hints import CHANGES_TASK
 from hosts.feed.jobs import FULL_TASK, configured_cloud, follow_changes, full_pass
 from hosts.feed.lists import PassKind
@@ -79,6 +80,12 @@ def bring_in_and_out(run: Run) -> dict[str, int]:
         brings_in=CHOSEN.onboards_hosts,
         takes_out=CHOSEN.offboards_hosts,
     )
+
+
+@job("hosts.roll_agents", every(60, "agents-rollout"), limits=(50, 60), queue="soon")
+def roll_agents(run: Run) -> dict[str, int]:
+    """Have the next wave of hosts run the version of the agent that is rolled out."""
+    return look_at_rollout(actor=run.actor, request_id=run.request_id)
 
 
 @job("hosts.prune_agents", every(600, "agents-prune"), limits=(50, 60), queue="long")

@@ -35,6 +35,8 @@ from journal.statements import fetch_rows
 log = structlog.get_logger(__name__)
 
 SLOT: Final = "slot"
+#: What an agent says that keeps what is there when it cannot make another size of it.
+CHANGES_SIZE: Final = "resize"
 #: A workload that failed is tried again after so long, twice and thrice as long later.
 RETRY_AFTER: Final = timedelta(seconds=60)
 # A slot that is a part of its flavor needs that part of the rest, rounded up, as the ledger has it.
@@ -137,8 +139,10 @@ class Followed:
 def follow_slots(*, actor: Actor, request_id: str) -> Followed:
     """Ask agents to make the slots of their hosts, and to remove what is no slot of theirs.
 
-    A slot that has another size is changed where it is, with the VMs that fill it; one that went
-    to another host is removed where it was and made where it is. Agents that fail are left for the
+    A slot that has another size is changed where it is, with the VMs that fill it. An agent that
+    does not say that it can would drop what it cannot make: there it is removed and made anew, and
+    while nothing is known, it waits. One that went to another host is removed where it was and
+    made where it is. Agents that fail are left for the
     next look.
     """
     done = Followed()
@@ -153,7 +157,7 @@ def follow_slots(*, actor: Actor, request_id: str) -> Followed:
 
 
 def _follow(agent_id: int, done: Followed, *, actor: Actor, request_id: str) -> None:
-    lock_agent(agent_id)
+    abilities = lock_agent(agent_id).abilities
     kind = settings.HEADROOM.agents.slot_type
     wanted = {one.slot_id: one for one in _wanted_of(agent_id)}
     asked = Workload.objects.filter(agent_id=agent_id, owner_kind=SLOT, to_delete=False)
@@ -165,8 +169,12 @@ def _follow(agent_id: int, done: Followed, *, actor: Actor, request_id: str) -> 
         if slot is None or row.type != kind or slot.slot_id in kept:
             gone.append(row.pk)
             continue
+        is_same = _has_size(row, slot)
+        if not is_same and abilities is not None and CHANGES_SIZE not in abilities:
+            gone.append(row.pk)
+            continue
         kept[slot.slot_id] = row.pk
-        if not _has_size(row, slot):
+        if not is_same and abilities is not None:
             changed[row.pk] = _asked(slot, kind)
     same = sorted(set(kept.values()) - set(changed))
     due = [pk for (pk,) in fetch_rows(_DUE, _parameters(agent=agent_id, ids=same))]

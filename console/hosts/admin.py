@@ -203,8 +203,9 @@ class HostLifecycleAdmin(SystemOwnedAdmin[HostLifecycle]):
         "10 seconds."
     )
     empty_note = (
-        "No host was brought in or taken out through Nova: ./run manage onboard_host has one "
-        "brought in, maintenance termination has one taken out (docs/hosts.md)."
+        "No host was brought in or taken out through Nova: with HEADROOM_FEED__ONBOARDS_HOSTS "
+        "./run manage onboard_host has one brought in, with OFFBOARDS_HOSTS maintenance "
+        "termination has one taken out (docs/hosts.md)."
     )
     host = link("host", "host_name", "host")
     stands = shown("stands", lambda row: row.trouble or row.waits_for or row.phase, "phase")

@@ -23,6 +23,7 @@ from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease, KeyState
 from hosts.agents.resource_models import HostResource
 from hosts.agents.results import is_signed
+from hosts.agents.rollout_models import AgentRollout
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.domain.liveness import Liveness
 from hosts.domain.workloads import WorkloadState
@@ -66,6 +67,13 @@ def cells_text(row: HostAgent) -> str:
     return "; ".join(f"cell {cell}: {', '.join(told)}" for cell, told in cells.items()) or NOTHING
 
 
+def version_text(row: HostAgent) -> str:
+    """Show which version runs, and which is wanted if that is another one."""
+    runs = row.agent_version or "unknown"
+    is_other = row.wanted_version not in ("", row.agent_version)
+    return f"{runs}, {row.wanted_version} is wanted" if is_other else runs
+
+
 def work_link(row: HostAgent) -> SafeString:
     """Link to what an agent was asked."""
     return text_link(list_url("hosts.workload", q=row.host_name), "reservations")
@@ -95,7 +103,7 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
         "reported_at",
         "mode",
         shown("asked of it", work_link),
-        shown("version", lambda row: row.agent_version or "a checkout", "agent_version"),
+        shown("version", version_text, "agent_version"),
     )
     list_filter = ("lease__liveness", "mode")
     search_fields = ("host_name", "=uuid")
@@ -103,7 +111,8 @@ class HostAgentAdmin(SystemOwnedAdmin[HostAgent], CheckedActions[HostAgent]):
     page_columns = (
         host,
         "uuid",
-        "agent_version",
+        shown("version", version_text),
+        column("abilities", "what it can"),
         "mode",
         shown("asked of it", work_link),
         liveness,
@@ -342,3 +351,43 @@ class EnrolmentTokenAdmin(SystemOwnedAdmin[EnrolmentToken], CheckedActions[Enrol
     def has_order_permission(self, request: HttpRequest) -> bool:
         """Whether the user may end tokens."""
         return bool(request.user.has_perm("hosts.change_enrolmenttoken"))
+
+
+@admin.register(AgentRollout)
+class AgentRolloutAdmin(SystemOwnedAdmin[AgentRollout]):
+    """Versions of the agent that reach hosts in waves."""
+
+    owner_note = (
+        "Started by ./run manage host_agent rollout. Agents are told which version is wanted on "
+        "their hosts; whoever keeps the packages of a host installs it."
+    )
+    empty_note = "No version was rolled out: ./run manage host_agent rollout start VERSION does it."
+    stands = shown(
+        "stands",
+        lambda row: "halted" if row.halted_at else "goes on" if row.is_open else "over",
+        "halted_at",
+    )
+    list_display = (
+        "version",
+        stands,
+        shown("waves", lambda row: ", ".join(row.waves) or NOTHING),
+        shown("failing", lambda row: ", ".join(row.failing) or NOTHING),
+        "opened_by",
+        "opened_at",
+        "closed_at",
+    )
+    list_filter = ("is_open",)
+    search_fields = ("version",)
+    search_help_text = "A version"
+    page_columns = (
+        "version",
+        stands,
+        "reason",
+        "opened_by",
+        "opened_at",
+        shown("waves", lambda row: ", ".join(row.waves) or NOTHING),
+        "wave_at",
+        shown("failing", lambda row: ", ".join(row.failing) or NOTHING),
+        "halted_at",
+        "closed_at",
+    )

@@ -43,8 +43,8 @@ log = structlog.get_logger(__name__)
 
 # How the agent's host stands, and what the agent is told to do.
 _STANDING: Final = """
-SELECT json_build_array(agent.commands, host.id IS NOT NULL, host.state, host.status,
-                        host.maintenance, host.slots_held_off, host.conditions,
+SELECT json_build_array(agent.commands, agent.wanted_version, host.id IS NOT NULL, host.state,
+                        host.status, host.maintenance, host.slots_held_off, host.conditions,
                         host.condition_reasons)
   FROM hosts_hostagent AS agent
   LEFT JOIN hosts_host AS host ON host.name = agent.host_name
@@ -127,11 +127,13 @@ RETURNING id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What an agent says of itself."""
+    """What an agent says of itself; ``version`` is None of one that does not say it."""
 
     beat: Beat
     uptime_seconds: int = 0
     outbox_depth: int = 0
+    version: str | None = None
+    abilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ class Renewed:
         server_keys: As :func:`hosts.agents.server_keys.told_keys` tells them.
         readiness: Whether the host takes new VMs and slots.
         commands: ``id`` and ``command`` of each that waits.
+        wanted_version: Which version is to run there; empty for any.
     """
 
     liveness: Liveness
@@ -149,6 +152,7 @@ class Renewed:
     server_keys: list[dict[str, str]]
     readiness: Readiness
     commands: list[dict[str, str]]
+    wanted_version: str = ""
 
 
 def periods() -> Periods:
@@ -187,14 +191,42 @@ def renew(agent: HostAgent, heard: Heartbeat, *, request_id: str) -> Renewed:
             liveness = _renew_locked(agent, heard, request_id)
         now, told = database_now(), None
         (standing,) = fetch_row(_STANDING, {"agent": agent.pk})
-    commands, *host = standing
+    commands, wanted_version, *host = standing
+    _keep_version(agent, heard, request_id)
     return Renewed(
         liveness=liveness,
         server_time=now,
         server_keys=told_of(told) or told_keys(now),
         readiness=_readiness(*host),
         commands=commands,
+        wanted_version=wanted_version,
     )
+
+
+def _keep_version(agent: HostAgent, heard: Heartbeat, request_id: str) -> None:
+    """Keep which version runs and what it can, when that changed; one that is older says neither.
+
+    Args:
+        agent: As it was when its signature was checked.
+    """
+    version = agent.agent_version if heard.version is None else heard.version
+    before, after = (agent.agent_version, agent.abilities), (version, list(heard.abilities))
+    if before == after:
+        return
+    rows = HostAgent.objects.filter(pk=agent.pk)
+    with transaction.atomic():
+        rows.update(agent_version=version, abilities=after[1])
+        if version == agent.agent_version:
+            return
+        change = Change(
+            action="host_agent_version",
+            object_type="host",
+            object_id=agent.host_name,
+            before={"version": before[0], "can": before[1]},
+            after={"version": version, "can": after[1]},
+        )
+        actor = Actor(name=f"host:{agent.host_name}")
+        record_changes([change], actor=actor, request_id=request_id)
 
 
 def _readiness(  # noqa: PLR0917 - columns of one row

@@ -64,6 +64,12 @@ class HostAgent(models.Model):
     uuid = models.UUIDField(unique=True, default=uuid.uuid4)
     host_name = models.CharField(max_length=255, unique=True)
     agent_version = models.CharField(max_length=64, blank=True)
+    abilities = models.JSONField(
+        null=True, blank=True, help_text="what it says it can; empty until it said so"
+    )
+    wanted_version = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="what is to run there"
+    )
     fence_epoch = models.BigIntegerField(default=1)
     mode = models.CharField(
         max_length=8,

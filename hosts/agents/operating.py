@@ -17,13 +17,15 @@ from hosts.agents.exporting import results_export
 from hosts.agents.leases import fence
 from hosts.agents.models import AgentMode, EnrolmentToken, HostKey, ServerKey
 from hosts.agents.modes import decommission, renew_timelines, set_mode
+from hosts.agents.rollout_models import AgentRollout
+from hosts.agents.rollouts import look_at_rollout, resume_rollout, start_rollout, stop_rollout
 from hosts.agents.server_keys import rotate_server_key, signer
 from hosts.agents.workloads import delete_forgotten
 from journal.actors import Actor, command_actor
 from journal.errors import InvalidInput
 
 OF_AGENTS = ("fence", "mode", "tell", "decommission", "remove", "timeline", "export")
-COMMANDS = ("token", "key", "server-key", *OF_AGENTS)
+COMMANDS = ("token", "key", "server-key", "rollout", *OF_AGENTS)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -56,8 +58,9 @@ def operate(arguments: Sequence[str], *, program: str, out: OutputWrapper) -> No
                     f"{token_row.pk}  {token_row.name_glob}  {token_row.uses_left} uses left  "
                     f"until {token_row.expires_at:%Y-%m-%d %H:%M} UTC  by {token_row.created_by}"
                 )
-        case ("server-key", work):
-            _server_key(work, actor=actor, request_id=request_id, out=out)
+        case ("rollout" | "server-key", work):
+            of = _rollout if options.command == "rollout" else _server_key
+            of(work, options, actor=actor, request_id=request_id, out=out)
         case ("key", "revoke"):
             row = HostKey.objects.filter(kid=options.kid).first()
             if row is None:
@@ -117,7 +120,33 @@ def _agent(
             out.write(f"{count} agents ask for everything anew")
 
 
-def _server_key(work: str, *, actor: Actor, request_id: str, out: OutputWrapper) -> None:
+def _rollout(
+    work: str, options: argparse.Namespace, *, actor: Actor, request_id: str, out: OutputWrapper
+) -> None:
+    match work:
+        case "start":
+            start_rollout(
+                options.version, actor=actor, request_id=request_id, reason=options.reason
+            )
+        case "resume":
+            resume_rollout(actor=actor, request_id=request_id, reason=options.reason)
+        case "stop":
+            stop_rollout(actor=actor, request_id=request_id, reason=options.reason)
+        case _:
+            look_at_rollout(actor=actor, request_id=request_id)
+    row = AgentRollout.objects.first()
+    if row is None:
+        out.write("no version was ever rolled out")
+        return
+    stands = "is halted" if row.halted_at else "goes on" if row.is_open else "is over"
+    out.write(f"{row.version} {stands}; waves: {', '.join(row.waves) or 'none yet'}")
+    for host in row.failing:
+        out.write(f"fails: {host}")
+
+
+def _server_key(
+    work: str, _: argparse.Namespace, *, actor: Actor, request_id: str, out: OutputWrapper
+) -> None:
     if work == "rotate":
         out.write(rotate_server_key(actor=actor, request_id=request_id))
         return
@@ -142,6 +171,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
     ours = commands.add_parser("server-key").add_subparsers(dest="work", required=True)
     ours.add_parser("list", help="keys that we sign with, the last first")
     ours.add_parser("rotate", help="sign with a new key; before HEADROOM_SECRET_KEY changes")
+    rollout = commands.add_parser("rollout").add_subparsers(dest="work", required=True)
+    start = rollout.add_parser("start", help="have hosts run a version, wave after wave")
+    start.add_argument("version", help="of the agent, such as 1.2.3")
+    words = {"resume": "go on after a halt", "stop": "tell no host a version any more"}
+    for made in (start, *(rollout.add_parser(name, help=told) for name, told in words.items())):
+        made.add_argument("--reason", required=True)
+    rollout.add_parser("status", help="look how it stands")
     export = commands.add_parser("export", help="what an agent signed, for verify --offline")
     export.add_argument("host", help="its name")
     fencing = commands.add_parser("fence", help="end what an agent was told, at once")

@@ -35,14 +35,14 @@ _FORMS = {
 # Of models, in the order in which these declare them; whatever else is asked for is read then.
 _KEY_FIELDS: Final = ("id", "agent_id", "kid", "public_key", "state", "token_id", "not_after")
 _AGENT_FIELDS: Final = (
-    "id", "uuid", "host_name", "fence_epoch", "mode", "change_seq", "timeline",
-    "decommissioned_at",
+    "id", "uuid", "host_name", "agent_version", "abilities", "fence_epoch", "mode", "change_seq",
+    "timeline", "decommissioned_at",
 )  # fmt: skip
 _KEY: Final = """
 SELECT statement_timestamp(),
        key.id, key.agent_id, key.kid, key.public_key, key.state, key.token_id, key.not_after,
-       agent.id, agent.uuid, agent.host_name, agent.fence_epoch, agent.mode, agent.change_seq,
-       agent.timeline, agent.decommissioned_at
+       agent.id, agent.uuid, agent.host_name, agent.agent_version, agent.abilities::json,
+       agent.fence_epoch, agent.mode, agent.change_seq, agent.timeline, agent.decommissioned_at
   FROM hosts_hostkey AS key
   JOIN hosts_hostagent AS agent ON agent.id = key.agent_id
  WHERE key.kid = ANY (%(kids)s)

@@ -41,6 +41,7 @@ from journal.middleware import request_id_of
 BODY_MIB = 4
 LONGEST_TEXT = 255
 LONGEST_VERSION = 64
+MOST_ABILITIES = 32
 
 
 class AgentView(JsonErrorView):
@@ -147,6 +148,8 @@ class HeartbeatView(AgentView):
             "commands": [one for one in renewed.commands if one["id"] not in ended],
             "server_public_keys": renewed.server_keys,
         }
+        if renewed.wanted_version:
+            answer["wanted_version"] = renewed.wanted_version
         return json_answer(answer)
 
 
@@ -273,6 +276,9 @@ def _heartbeat(document: object) -> _Heard:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise _wrong_beat(name)
+    version = document.get("version")
+    if version is not None and (not isinstance(version, str) or len(version) > LONGEST_VERSION):
+        raise _wrong_beat("version")
     heartbeat = Heartbeat(
         beat=Beat(
             run_id=run_id,
@@ -282,8 +288,20 @@ def _heartbeat(document: object) -> _Heard:
         ),
         uptime_seconds=counts["uptime_s"],
         outbox_depth=counts["outbox_depth"],
+        version=version,
+        abilities=_abilities(document.get("can")),
     )
     return _Heard(of_lease=heartbeat, done=_done(document.get("done")))
+
+
+def _abilities(told: object) -> tuple[str, ...]:
+    """Return what an agent says that it can; nothing of one that is older than the word."""
+    words = [] if told is None else told
+    if not isinstance(words, list) or len(words) > MOST_ABILITIES:
+        raise _wrong_beat("can")
+    if not all(isinstance(one, str) and len(one) <= LONGEST_VERSION for one in words):
+        raise _wrong_beat("can")
+    return tuple(sorted(set(words)))
 
 
 def _done(told: object) -> tuple[Done, ...]:

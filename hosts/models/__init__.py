@@ -55,5 +55,6 @@ from hosts.agents import (
     cell_models,  # noqa: F401 - as said
     models,  # noqa: F401 - as said
     resource_models,  # noqa: F401 - as said
+    rollout_models,  # noqa: F401 - as said
     workload_models,  # noqa: F401 - as said
 )

@@ -37,6 +37,7 @@ from failover.models import (
     FailoverZone,
 )
 from hosts.agents.models import EnrolmentToken, HostAgent, HostKey, HostLease
+from hosts.agents.rollout_models import AgentRollout
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import (
     Aggregate,
@@ -221,6 +222,7 @@ def make_one_of_each() -> None:
     factories.make_reservation(host, kind=ReservationKind.FAILOVER)
     PlannedHostChange.objects.create(edit="drain", at=timezone.now(), host=host)
     OvercommitRule.objects.create(position=1, has_trait="CUSTOM_FAST", cpu_ratio=Decimal(4))
+    AgentRollout.objects.create(version="1.0.0", reason="new", opened_by="ann")
     HostLifecycle.objects.create(
         host_name=host.name, kind="in", phase="testing", reason="new", opened_by="ann"
     )

@@ -122,6 +122,25 @@ def test_a_slot_that_changes_its_size_stays_the_same_workload() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_an_older_agent_is_not_asked_for_what_it_would_drop() -> None:
+    identity = enforcing("h1")
+    slot = slot_on("h1", memory_gib=4, vcpus=2)
+    follow()
+    first = Workload.objects.get()
+    tell(identity, first)
+    Reservation.objects.filter(pk=slot.pk).update(vcpus=3)
+
+    HostAgent.objects.update(abilities=None)  # it was not heard since we know of abilities
+    assert follow() == Followed()
+    assert asked_of() == [(str(slot.pk), "deployed")]
+
+    HostAgent.objects.update(abilities=[])
+    assert follow() == Followed(agents=1, created=1, deleted=1)
+    assert asked_of() == [(str(slot.pk), "deleting"), (str(slot.pk), "pending")]
+    assert follow() == Followed()
+
+
+@pytest.mark.django_db(transaction=True)
 def test_another_size_is_tried_three_times_however_often_it_changed_before() -> None:
     identity = enforcing("h1")
     slot = slot_on("h1")

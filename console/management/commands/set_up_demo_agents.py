@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
+from headroom_host_agent import VERSION
 from headroom_host_agent.server.client import RefusedError, ServerError
 
 from capacity.models import Reservation, ReservationKind
 from hosts.agents.models import HostAgent
+from hosts.agents.rollout_models import AgentRollout
+from hosts.agents.rollouts import start_rollout
 from hosts.demo.agents import enrolled_hosts
 from hosts.models import Host
+from journal.actors import Actor
 
 COUNT: Final = 3
 
@@ -38,6 +42,8 @@ class Command(BaseCommand):
                 self.stdout.write(str(root))
         except (RefusedError, ServerError, OSError) as error:
             raise CommandError(str(error)) from error
+        if not AgentRollout.objects.exists():
+            start_rollout(VERSION, actor=Actor(name="demo"), request_id="", reason="first agents")
 
 
 def chosen_hosts() -> list[Host]:

@@ -74,6 +74,7 @@ class Headroom:
         self.agent_key, self.heartbeat_seconds, self.lease_seconds = b"", 0.1, 30.0
         self.forges = False
         self.commands: list[dict[str, str]] = []
+        self.wanted_version: object = ""
         self.readiness = {"is_ready": True, "reason": "Ready", "message": ""}
         self.lock = threading.Condition()
 
@@ -130,6 +131,7 @@ class Headroom:
             "lease_ttl_s": self.lease_seconds,
             "server_time": datetime.now(UTC).isoformat(),
             "timeline": self.timeline,
+            "wanted_version": self.wanted_version,
             "readiness": self.readiness,
             "commands": self.commands,
             "server_public_keys": [key],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headroom_host_agent import VERSION
 from headroom_host_agent.process.settings import LeaseLoss
 from headroom_host_agent.server.refusals import EndedError
 
@@ -82,6 +83,25 @@ def test_what_is_asked_for_is_made_told_and_removed(run: Run, headroom: Headroom
         headroom.assign("1-1", to_delete=True)
         until(lambda: headroom.said("1-1") == [("ok", 1), ("deleted", 1)])
     assert run.files.calls == ["make 1-1", "remove 1-1"]
+    assert run.errors == []
+
+
+def test_the_version_that_is_wanted_is_kept_for_whoever_installs_it(
+    run: Run, headroom: Headroom
+) -> None:
+    path = run.folder / "wanted-version"
+    with run.running():
+        until(lambda: headroom.beats)
+        assert headroom.beats[0]["version"] == VERSION
+        assert headroom.beats[0]["can"] == ["resize"]
+        headroom.wanted_version = "1.1.0"
+        until(lambda: path.exists() and path.read_text(encoding="utf-8") == "1.1.0\n")
+        assert run.agent.wanted_version == "1.1.0"
+        for odd in ("../../etc", "1 2", ["1"], "x" * 65, None, ""):
+            headroom.wanted_version = "1.1.1"
+            until(lambda: run.agent.wanted_version == "1.1.1")
+            headroom.wanted_version = odd
+            until(lambda: not path.exists())
     assert run.errors == []
 
 

@@ -386,6 +386,48 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "test_why_a_host_is_not_ready_that_nobody_states",
         ),
         "console.api.test_offboarding": ("test_a_host_leaves_service_step_by_step",),
+        "domain.hosts.test_lifecycle": ("test_a_host_is_taken_out_in_this_order",),
+        "hosts.test_lifecycles": (
+            "test_a_host_leaves_when_nothing_is_left_on_it",
+            "test_who_dies_at_any_call_is_followed_by_another",
+        ),
+    },
+    "C.3 onboarding": {
+        "domain.hosts.test_lifecycle": (
+            "test_initial",
+            "test_a_test_vm_has_to_say_its_name",
+            "test_handover_is_traits_then_aggregates",
+            "test_an_abort_is_over_when_no_test_vm_is_left",
+        ),
+        "hosts.test_lifecycles": (
+            "test_a_host_comes_in_tested_and_serves",
+            "test_an_abort_waits_until_no_test_vm_is_left",
+        ),
+    },
+    "C.3 eviction": {
+        "hosts.test_leaving": (
+            "test_a_host_becomes_empty_one_vm_after_the_other_and_serves_again",
+        ),
+    },
+    "C.2 cells": {
+        "bridge.test_hypervisor_reading": ("test_each_cell_is_described",),
+        "hosts.agents.test_cells": (
+            "test_what_may_be_promised_of_a_cell_follows_the_ratio_of_its_host",
+            "test_what_an_object_says_of_cells_counts_before_its_agent",
+        ),
+    },
+    "D.9 two agents of one host": {
+        "hosts.agents.test_process_takeover": (
+            "test_of_a_cloned_disk_the_agent_that_lives_stays_unless_it_is_taken_over",
+            "test_a_host_is_not_enrolled_anew_while_its_agent_lives",
+        ),
+    },
+    "D.15 rolling upgrades": {
+        "domain.hosts.test_rollout": (
+            "test_waves_follow_each_other_when_all_of_the_last_run_well",
+            "test_one_that_fails_of_few_halts",
+        ),
+        "hosts.agents.test_rollouts": ("test_a_version_reaches_hosts_wave_after_wave",),
     },
     "C.4 blocks": {
         "domain.capacity.test_blocking": ("test_a_reservation_blocks_what_the_table_says",),

@@ -27,7 +27,7 @@ def enforcing(name: str = "h1") -> Identity:
     """Return an agent that is asked to make what its host holds."""
     make_host(name)
     identity = enrolled(name)
-    HostAgent.objects.filter(host_name=name).update(mode=AgentMode.ENFORCE)
+    HostAgent.objects.filter(host_name=name).update(mode=AgentMode.ENFORCE, abilities=["resize"])
     return identity
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from headroom_host_agent.files import replace_file
 from headroom_host_agent.process.health import Health
 from headroom_host_agent.process.metrics import Jobs
 from headroom_host_agent.process.notify import Systemd
@@ -45,6 +47,9 @@ from headroom_host_agent.server.reporter import Reporter
 
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 5.0
+#: In the data folder: which version is wanted here, for the host's package manager.
+WANTED_VERSION = "wanted-version"
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+!~_-]{0,63}", re.ASCII)
 _LOOK_SECONDS = 1.0
 _JITTER_SECONDS = 15 * 60
 _DAY = timedelta(days=1)
@@ -87,6 +92,7 @@ class Agent:
         self._raised: list[Exception] = []
         self.jobs = Jobs()
         self.readiness: Mapping[str, object] = {}
+        self.wanted_version: str | None = None  # until a heartbeat was answered
         self.orders = Orders(
             {
                 "report": self._report_all,
@@ -286,7 +292,22 @@ class Agent:
         if isinstance(readiness, dict) and readiness != self.readiness:
             self.readiness = readiness
             log.info("the host as the server sees it: %s", json.dumps(readiness))
+        self._want(answer.get("wanted_version"))
         self.orders.take(answer.get("commands"))
+
+    def _want(self, told: object) -> None:
+        """Keep which version is wanted here, for whoever installs it: this agent never does."""
+        wanted = told if isinstance(told, str) and _VERSION.fullmatch(told) else ""
+        if wanted == self.wanted_version:
+            return
+        path = self.parts.folder / WANTED_VERSION
+        try:
+            replace_file(path, f"{wanted}\n") if wanted else path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: %s", path, error.strerror or error)
+            return
+        self.wanted_version = wanted
+        log.info("the version that is wanted here: %s", wanted or "any")
 
     def _report_all(self) -> None:
         self.observer.forget()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from headroom_host_agent import VERSION
 from headroom_host_agent.process.agent import Agent
 from headroom_host_agent.process.control import ControlError, Handler
 from headroom_host_agent.process.metrics import Reading
@@ -13,7 +14,7 @@ from headroom_host_agent.process.rotation import rotate
 from headroom_host_agent.provision.ids import IdError, split_id
 from headroom_host_agent.provision.options import Usage
 from headroom_host_agent.provision.stored import UnknownReservationError
-from headroom_host_agent.server.client import RefusedError, ServerError, agent_version
+from headroom_host_agent.server.client import RefusedError, ServerError
 
 _GIB = 1024**3
 
@@ -103,7 +104,8 @@ def status_of(agent: Agent) -> dict[str, object]:
     for row in parts.store.rows():
         states[row.state.value] = states.get(row.state.value, 0) + 1
     return {
-        "version": agent_version(),
+        "version": VERSION,
+        "wanted_version": agent.wanted_version,
         "host_id": identity.host_id,
         "kid": identity.kid,
         "fence_epoch": identity.fence_epoch,

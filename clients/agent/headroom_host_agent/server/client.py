@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
+from headroom_host_agent import VERSION
 from headroom_host_agent.provision.signing.keys import key_id, sign
 from headroom_host_agent.provision.signing.v2 import (
     SignedRequest,
@@ -145,7 +146,7 @@ class Client:
             "name": name,
             "public_key": base64.b64encode(identity.public_key).decode(),
             "proof": base64.b64encode(proof).decode(),
-            "agent_version": agent_version(),
+            "agent_version": VERSION,
         }
         request = Request(method="POST", path="/hosts/v1/enrol", body=json.dumps(body).encode())
         answer = self._send(request, {})
@@ -342,19 +343,6 @@ class Client:
                 return self._trusted[1]
         except OSError as error:
             raise ServerError(f"{ca}: {error.strerror or error}") from None
-
-
-def agent_version() -> str:
-    """Return the installed version, empty when it runs from a checkout."""
-    from importlib.metadata import (  # noqa: PLC0415 - megabytes that a running agent need not have
-        PackageNotFoundError,
-        version,
-    )
-
-    try:
-        return version("headroom-host-agent")
-    except PackageNotFoundError:
-        return ""
 
 
 def host_name() -> str:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
+from headroom_host_agent import ABILITIES, VERSION
 from headroom_host_agent.server.client import Client, RefusedError, ServerError
 from headroom_host_agent.server.identity import Enrolled
 from headroom_host_agent.server.refusals import ENDING, EndedError
@@ -109,6 +110,8 @@ class Heart:
             "outbox_depth": self._outbox_depth(),
             "resynced": self._is_resynced(),
             "takeover": self._takes_over,
+            "version": VERSION,
+            "can": list(ABILITIES),
             **({"done": done} if done else {}),
         }
 
