@@ -115,9 +115,11 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "B.5 provision, decommission": {
         "agent.provision.test_engine": (
             "test_what_cannot_be_is_answered",
-            "test_workloads_share_the_memory_that_the_host_does_not_need",
             "test_an_unknown_one_is_told_as_deleted",
             "test_a_reservation_takes_over_what_another_made",
+        ),
+        "agent.provision.test_room": (
+            "test_workloads_share_the_memory_that_the_host_does_not_need",
         ),
         "agent.provision.test_units": ("test_the_host_keeps_some_memory",),
     },
