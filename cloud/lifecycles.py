@@ -14,9 +14,7 @@ from cloud.feed import TEST_AGGREGATE, Feed, feed_variables
 from cloud.layout import Layout, compute_hosts
 from cloud.region import manage
 
-Json = Any  # bodies keep the APIs' own shapes
 TRAIT: Final = "CUSTOM_BROUGHT_IN"
-NOT_FOUND: Final = 404
 #: Nova believes a nova-compute for two minutes after its last report.
 _PATIENCE_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 0.5

@@ -95,13 +95,14 @@ def test_the_version_that_is_wanted_is_kept_for_whoever_installs_it(
         assert headroom.beats[0]["version"] == VERSION
         assert headroom.beats[0]["can"] == ["resize"]
         headroom.wanted_version = "1.1.0"
-        until(lambda: path.exists() and path.read_text(encoding="utf-8") == "1.1.0\n")
-        assert run.agent.wanted_version == "1.1.0"
+        until(lambda: run.agent.wanted_version == "1.1.0")
+        assert path.read_text(encoding="utf-8") == "1.1.0\n"
         for odd in ("../../etc", "1 2", ["1"], "x" * 65, None, ""):
             headroom.wanted_version = "1.1.1"
             until(lambda: run.agent.wanted_version == "1.1.1")
             headroom.wanted_version = odd
-            until(lambda: not path.exists())
+            until(lambda: run.agent.wanted_version == "")
+            assert not path.exists()
     assert run.errors == []
 
 
