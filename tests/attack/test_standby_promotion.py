@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
 import psycopg
@@ -23,7 +22,13 @@ import pytest
 from config.launcher import servers
 from config.launcher.processes import wait_until
 from tests.api.scheduler_client import READ_ONLY, recorded_request
-from tests.e2e.own_postgres import DATABASE, PATIENCE_SECONDS, OwnPostgres, standby_of
+from tests.e2e.own_postgres import (
+    DATABASE,
+    PATIENCE_SECONDS,
+    OwnPostgres,
+    either,
+    standby_of,
+)
 from tests.e2e.processes import ADMIN, WebServer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
@@ -39,12 +44,6 @@ def standby(postgres: OwnPostgres, tmp_path: Path) -> Iterator[OwnPostgres]:
     """A standby of ``postgres``."""
     with standby_of(postgres, tmp_path) as server:
         yield server
-
-
-def either(*servers: OwnPostgres, attributes: str = "primary") -> str:
-    """Return the address of whichever server is the primary."""
-    hosts = quote(",".join(str(server.spec.sockets) for server in servers), safe="/,")
-    return f"{servers[0].url.partition('?')[0]}?host={hosts}&target_session_attrs={attributes}"
 
 
 def web_on(directory: Path, url: str) -> WebServer:
