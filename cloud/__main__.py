@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from cloud.api import Api
@@ -13,6 +15,7 @@ from cloud.bringup import bring_up, headroom_environment
 from cloud.exercise import Exercise, row, run_exercise
 from cloud.layout import Layout, openstack_variables
 from cloud.processes import Processes
+from cloud.switching import Databases, databases
 from config.launcher.processes import StopRequested, ignore_stop, listen_for_stop
 from config.launcher.terminal import LauncherError, complain, say
 
@@ -26,15 +29,24 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, required=True)
     parser.add_argument("--servers", type=int, required=True)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--switch-over", action="store_true")
     options = parser.parse_args()
     layout = Layout(
         root=options.root, home=options.home, base_port=options.port, host_count=options.hosts
     )
     listen_for_stop()
     processes = Processes(layout)
+    held = ExitStack()
+    pair: Databases | None = None
+    environ = dict(os.environ)
     try:
-        bring_up(layout, processes, os.environ)
-        code = _exercise(layout, processes, options.servers) if options.servers else 0
+        if options.switch_over:
+            pair = held.enter_context(databases(layout.home / "postgres", environ))
+            environ["DATABASE_URL"] = pair.url
+        bring_up(layout, processes, environ)
+        code = 0
+        if options.servers:
+            code = _exercise(layout, processes, environ, options.servers, pair)
         if options.keep:
             _stay(layout)
     except LauncherError as error:
@@ -47,17 +59,25 @@ def main() -> int:
     finally:
         ignore_stop()
         say("stopping")
-        processes.stop_all()
+        with held:
+            processes.stop_all()
 
 
-def _exercise(layout: Layout, processes: Processes, server_count: int) -> int:
+def _exercise(
+    layout: Layout,
+    processes: Processes,
+    environ: Mapping[str, str],
+    server_count: int,
+    pair: Databases | None,
+) -> int:
     outcomes = run_exercise(
         Exercise(
             layout=layout,
             processes=processes,
-            environ=headroom_environment(layout, os.environ),
+            environ=headroom_environment(layout, environ),
             server_count=server_count,
             api=Api(layout),
+            databases=pair,
         )
     )
     failed = [outcome for outcome in outcomes if not outcome.is_good]

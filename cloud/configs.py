@@ -15,6 +15,8 @@ INSIDE: Final = Path(__file__).resolve().parent / "inside"
 CLIENT: Final = INSIDE.parents[1] / "clients" / "nova" / "headroom_nova"
 _POOL: Final = {"max_pool_size": 10, "max_overflow": 40}
 _MESSAGES: Final = {"heartbeat_timeout_threshold": 0, "rabbit_transient_quorum_queue": "false"}
+_RETRIES: Final = {"connect_retries": 6, "status_code_retries": 12, "status_code_retry_delay": 5}
+"""Of calls to Placement, as docs/operations.md recommends them."""
 _OWN_FILTERS: Final = (
     "ComputeFilter",
     "ComputeCapabilitiesFilter",
@@ -190,7 +192,7 @@ def nova_conf(layout: Layout, *, external_url: str) -> Mapping[str, Options]:
         "database": _database(layout, "nova"),
         "keystone_authtoken": token_check(layout, "nova"),
         "service_user": {**nova, "send_service_user_token": "true"},
-        "placement": nova,
+        "placement": {**nova, **_RETRIES},
         "neutron": nova,
         "glance": nova,
         "oslo_concurrency": {"lock_path": layout.state / "nova" / "lock"},

@@ -21,6 +21,7 @@ from cloud.processes import Processes
 from cloud.reader import READER_STEPS
 from cloud.region import dump_and_import
 from cloud.said import problems_in, said_since
+from cloud.switching import FLAVOR, SWITCH_STEPS, Databases, Switching
 from config.launcher.terminal import LauncherError, say
 
 Json = Any  # bodies keep the APIs' own shapes
@@ -45,6 +46,7 @@ class Exercise:
     Attributes:
         environ: Environment of Headroom's management commands.
         servers: Servers by id, as Nova described them last.
+        databases: Headroom's, where it has a standby to switch over to.
     """
 
     layout: Layout
@@ -57,6 +59,7 @@ class Exercise:
     servers: dict[str, Json] = field(default_factory=dict)
     claims: Claims | None = None
     feed: Feed | None = None
+    databases: Databases | None = None
 
     def small(self, place: int) -> Json:
         """Return one of the servers that fit on several hosts of their zone.
@@ -81,7 +84,8 @@ class Exercise:
 def run_exercise(exercise: Exercise) -> list[StepEnd]:
     """Run every step, also after one that failed, and return how they ended."""
     outcomes = []
-    for title, work in STEPS.items():
+    steps = STEPS if exercise.databases is None else SWITCHING_STEPS
+    for title, work in steps.items():
         started = time.monotonic()
         try:
             text, is_good = work(exercise), True
@@ -357,6 +361,23 @@ def _claiming_steps(
     return {title: partial(_claiming, work) for title, work in steps.items()}
 
 
+def _switching(work: Callable[[Switching], str], exercise: Exercise) -> str:
+    if exercise.databases is None:
+        raise CallError("its database has no standby")
+    switching = Switching(
+        layout=exercise.layout,
+        processes=exercise.processes,
+        api=exercise.api,
+        databases=exercise.databases,
+        flavor=exercise.flavors[FLAVOR],
+        image=exercise.image,
+    )
+    text = work(switching)
+    for server in switching.servers:
+        exercise.note(server)
+    return f"{text}; {_check_allocations(exercise)}"
+
+
 STEPS: Mapping[str, Callable[[Exercise], str]] = {
     "hosts register": _providers,
     "boot": _boots,
@@ -387,3 +408,13 @@ STEPS: Mapping[str, Callable[[Exercise], str]] = {
     },
     "Headroom's logs": _logs,
 }
+SWITCHING_STEPS: Mapping[str, Callable[[Exercise], str]] = {
+    "hosts register": _providers,
+    "boot": _boots,
+    "allocations": _check_allocations,
+    **{title: partial(_switching, work) for title, work in SWITCH_STEPS.items()},
+    "live migration": _live_migration,
+    "deletion": _deletion,
+    "Headroom's logs": _logs,
+}
+"""With a database that has a standby."""

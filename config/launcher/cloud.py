@@ -41,6 +41,7 @@ class CloudOptions:
     port: int
     is_kept: bool
     is_wiped: bool
+    switches_over: bool
 
 
 def parse_cloud(arguments: Sequence[str]) -> CloudOptions:
@@ -57,6 +58,11 @@ def parse_cloud(arguments: Sequence[str]) -> CloudOptions:
     parser.add_argument(
         "--wipe", action="store_true", help="delete .local/cloud, with what is installed there"
     )
+    parser.add_argument(
+        "--switch-over",
+        action="store_true",
+        help="only boots, while Headroom's database switches over to a standby",
+    )
     known = parser.parse_args(arguments)
     return CloudOptions(
         hosts=known.hosts,
@@ -64,6 +70,7 @@ def parse_cloud(arguments: Sequence[str]) -> CloudOptions:
         port=known.port,
         is_kept=known.keep,
         is_wiped=known.wipe,
+        switches_over=known.switch_over,
     )
 
 
@@ -126,6 +133,7 @@ def _run_program(
     command += ["--home", str(home), "--port", str(options.port)]
     command += ["--hosts", str(options.hosts), "--servers", str(options.servers)]
     command += ["--keep"] if options.is_kept else []
+    command += ["--switch-over"] if options.switches_over else []
     return run_in_foreground(command, env={**env, "PYTHONUNBUFFERED": "1"}, cwd=checkout.root)
 
 

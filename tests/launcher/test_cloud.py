@@ -18,6 +18,8 @@ from config.launcher.terminal import LauncherError
 def test_without_options_twelve_hosts_run_fifty_two_servers_once() -> None:
     options = parse_cloud([])
     assert (options.hosts, options.servers, options.is_kept) == (12, 52, False)
+    assert not options.switches_over
+    assert parse_cloud(["--switch-over"]).switches_over
 
 
 @pytest.mark.parametrize(
