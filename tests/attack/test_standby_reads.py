@@ -16,6 +16,7 @@ import pytest
 import requests
 
 from config.launcher.processes import wait_until
+from core.changes import changed_rows, unseen_by
 from tests.e2e.own_postgres import PATIENCE_SECONDS, OwnPostgres, standby_of
 from tests.e2e.processes import ADMIN, WebServer, manage
 
@@ -27,6 +28,11 @@ WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 CANCEL = """
 SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
 """
+WRITE = "UPDATE hosts_host SET reserved_disk_gib = reserved_disk_gib + 1 WHERE name = %s"
+CHANGED = f"""
+SELECT host.name FROM {changed_rows("hosts_host", "host", since="%s")} ORDER BY 1
+"""  # noqa: S608 - constants only
+SNAPSHOT = "SELECT pg_current_snapshot()::text"
 READS = re.compile(r'^cortex_standby_reads_total\{answered_by="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
 
 
@@ -197,3 +203,48 @@ def look_at_what_is_left_out(web: WebServer, postgres: OwnPostgres, standby: Own
     name_projects(standby, "of another timeline")
     assert wait_until(lambda: not comes_from_standby(web), PATIENCE_SECONDS)
     assert project_names(web) == {"newer"}
+
+
+def changed(server: OwnPostgres, since: str) -> set[str]:
+    with server.connect() as link:
+        return {str(name) for (name,) in link.execute(CHANGED.encode(), [since]).fetchall()}
+
+
+def position(server: OwnPostgres) -> str:
+    with server.connect() as link:
+        return str((link.execute(SNAPSHOT).fetchone() or ("",))[0])
+
+
+def test_whoever_follows_changes_on_a_standby_reads_again_from_its_xmin(
+    postgres: OwnPostgres, standby: OwnPostgres
+) -> None:
+    """A transaction that began early stays open across later commits, and then commits.
+
+    A standby knows of it, and does not name it among those that run: by its snapshot alone the
+    commit would count as seen. From the snapshot's xmin on nothing is missed.
+    """
+
+    def replay() -> None:
+        assert wait_until(lambda: standby.has_all_of(postgres), PATIENCE_SECONDS), standby.log()
+
+    with postgres.connect() as early, postgres.connect() as late:
+        names = [name for (name,) in late.execute("SELECT name FROM hosts_host LIMIT 3").fetchall()]
+        first, second, third = map(str, names)
+        early.execute("BEGIN")
+        early.execute(WRITE, [first])
+        late.execute(WRITE, [second])
+        replay()
+        looks = [position(standby)]
+        assert changed(standby, looks[0]) == set()
+        late.execute(WRITE, [third])
+        replay()
+        assert third in changed(standby, looks[0])
+        looks.append(position(standby))
+        early.execute("COMMIT")
+        replay()
+    for look in looks:
+        parts = unseen_by(look)
+        assert parts["running"] == [], "a standby names none"
+        assert first not in changed(standby, look), "so the early one counts as seen"
+        assert parts["xmin"] < parts["xmax"]
+        assert first in changed(standby, f"{parts['xmin']}:{parts['xmin']}:")
