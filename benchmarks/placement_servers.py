@@ -9,7 +9,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,18 +39,24 @@ CPUCLOCK_SCHED = 2
 
 @dataclass(slots=True)
 class Target:
-    """A running server: where it listens, its processes, its database."""
+    """A running server: where it listens, its processes, its database.
+
+    Attributes:
+        others: Processes of its own beside it, such as a pooler.
+    """
 
     name: str
     port: int
     prefix: str
     child: Child
     conninfo: str
+    others: tuple[Child, ...] = ()
 
     def processes(self) -> list[psutil.Process]:
-        """Return the server's processes."""
+        """Return the server's processes, and the others that work for it."""
         root = psutil.Process(self.child.process.pid)
-        return [root, *root.children(recursive=True)]
+        others = [psutil.Process(child.process.pid) for child in self.others]
+        return [root, *root.children(recursive=True), *others]
 
     def backends(self) -> list[psutil.Process]:
         """Return the database server's processes that work for it."""
@@ -200,10 +206,11 @@ def served_reference(peer: Peer) -> Iterator[Target]:
 
 
 @contextmanager
-def served_headroom(**more: str) -> Iterator[Target]:
+def served_headroom(variables: Mapping[str, str] | None = None, /, **more: str) -> Iterator[Target]:
     """Serve Headroom from our database until the end of the block.
 
     Args:
+        variables: Of the server's environment, that win over the usual ones.
         more: Further settings, by name without their prefix.
     """
     with ExitStack() as held:
@@ -221,6 +228,7 @@ def served_headroom(**more: str) -> Iterator[Target]:
             "GRANIAN_BLOCKING_THREADS": str(THREADS),
             "PROMETHEUS_MULTIPROC_DIR": str(directory),
             **{f"HEADROOM_{name}": value for name, value in more.items()},
+            **(variables or {}),
         }
         child = start_child(
             "headroom",

@@ -70,7 +70,12 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> Iter
         url = pooler.url if pooler else either(primary, standby)
 
         app.control.purge()
-        overrides = {"DATABASE_URL": url, "HEADROOM_TOKENS": TOKENS, "GRANIAN_WORKERS": "2"}
+        overrides = {
+            "DATABASE_URL": url,
+            "HEADROOM_TOKENS": TOKENS,
+            "GRANIAN_WORKERS": "2",
+            "HEADROOM_CAPACITY__MIN_RECONCILE_INTERVAL_SECONDS": "0",
+        }
         web = WebServer(directory=tmp_path, overrides=dict(overrides))
         worker = Worker(
             directory=tmp_path, queue=",".join(QUEUES), processes=2, overrides=dict(overrides)
