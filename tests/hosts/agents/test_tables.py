@@ -444,6 +444,32 @@ TABLES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "capacity.test_oversubscription": ("TestTimers", "TestVictims", "TestEviction"),
         "domain.capacity.test_eviction": ("test_a_plan_is_the_best_of_all_plans",),
     },
+    "C.7 filters": {
+        "domain.scheduling.test_filters": (
+            "test_status_filter_keeps_hosts_whose_conditions_allow_placement",
+            "test_zone_filter_keeps_hosts_of_the_requested_zone",
+            "test_capabilities_filter_keeps_hosts_of_the_requested_type",
+            "test_traits_filter_keeps_hosts_with_required_and_without_forbidden_traits",
+            "test_allowed_projects_filter_removes_hosts_closed_to_the_project",
+            "test_capacity_filter_goes_by_the_effective_capacity",
+        ),
+    },
+    "C.7 figures of hosts": {
+        "capacity.test_reservation_metrics": (
+            "test_host_is_divided_into_what_fills_it",
+            "test_overfull_host_has_nothing_available",
+            "test_slot_whose_vms_outgrew_it_reserves_nothing",
+            "test_labels_follow_traits",
+            "test_hosts_tell_the_version_of_their_system",
+            "test_host_without_capacity_is_skipped",
+        ),
+    },
+    "C.7 where a VM is": {
+        "hosts.test_vm_source": (
+            "test_vms_run_where_list_and_hosts_say",
+            "test_what_is_left_out_is_counted",
+        ),
+    },
 }
 
 
