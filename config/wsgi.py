@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from django.core.wsgi import get_wsgi_application
 
@@ -25,7 +26,7 @@ application = guarded(placement_first(django_application), settings.HEADROOM)
 if settings.HEADROOM.tracing.endpoint:
     from journal.spans import start_tracing, traced
 
-    start_tracing("web", settings.HEADROOM.tracing)
+    in_each_process(partial(start_tracing, "web", settings.HEADROOM.tracing))
     application = traced(application)
 current_app.loader.import_default_modules()  # else the first nudge of a worker would
 MigrationLoader(None)  # else the first look at whether a process is ready would

@@ -108,7 +108,8 @@ def _rate_of_window(claiming: Load) -> float:
 def workers_of(web: WebServer) -> list[psutil.Process]:
     """Return the processes that answer requests."""
     assert web.child is not None
-    return list(psutil.Process(web.child.process.pid).children())
+    generations = psutil.Process(web.child.process.pid).children()
+    return [worker for generation in generations for worker in generation.children()]
 
 
 def descendants_of(web: WebServer) -> list[psutil.Process]:

@@ -12,6 +12,7 @@ from cloud import claims
 from cloud.exercise import STEPS
 from cloud.feed import FEED_STEPS
 from cloud.layout import FLAVORS, SHAPES, ZONES
+from cloud.lifecycles import LIFECYCLE_STEPS
 from cloud.moves import MOVE_STEPS
 from cloud.reader import READER_STEPS
 from placement.models import Origin, ResourceProvider
@@ -29,7 +30,14 @@ def rows(query: str, *values: str | int | bool) -> list[tuple[object, ...]]:
 
 def test_no_step_takes_the_place_of_another() -> None:
     others = set(
-        chain(claims.COMMITTED_STEPS, claims.ASKED_STEPS, FEED_STEPS, MOVE_STEPS, READER_STEPS)
+        chain(
+            claims.COMMITTED_STEPS,
+            claims.ASKED_STEPS,
+            FEED_STEPS,
+            LIFECYCLE_STEPS,
+            MOVE_STEPS,
+            READER_STEPS,
+        )
     )
     assert len(STEPS) == len(others) + 17
 

@@ -185,7 +185,7 @@ def test_a_scrape_tells_of_agents_what_they_were_asked_and_whether_they_agree() 
     HostAgent.objects.update(stats_drift={"cru": [1, 2]})
 
     with connection.cursor() as cursor:
-        liveness, reservations, drift = _of_agents(cursor)
+        _, liveness, reservations, drift, *_ = _of_agents(cursor)
 
     assert liveness == [["h1", "az-a", "enrolled", 1]]
     assert reservations == [["h1", "accounting", "pending", 1]]
