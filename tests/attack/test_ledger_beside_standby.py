@@ -25,6 +25,7 @@ from django.utils import timezone
 
 from capacity.models import Reservation
 from config.launcher.processes import wait_until
+from core import sessions
 from hosts.models import Host
 from placement.models import Allocation
 from placement.tasks import reconcile_hosts
@@ -72,10 +73,12 @@ def on_primary(
     def there() -> Iterator[None]:
         with django_db_blocker.unblock():  # no test's database is asked
             usual, connections["default"] = connections["default"], connections["primary"]
+            sessions._local.session = None  # the thread has kept that of the usual one
             try:
                 yield
             finally:
                 connections["default"] = usual
+                sessions._local.session = None
                 connections["primary"].close()
 
     return there
