@@ -194,6 +194,18 @@ def _image_id(node: Node) -> str:
     return node.child("image").text("id", default="", max_length=ID_MAX)
 
 
+# VMs that are listed on a host of another zone than until now, by their former host.
+_MOVED: Final = """
+SELECT vm.host_id, vm.status, count(*)
+  FROM stage_resolved_instance AS staged
+  JOIN hosts_instance AS vm ON vm.openstack_id = staged.openstack_id
+  JOIN hosts_host AS former ON former.id = vm.host_id
+  JOIN hosts_host AS present ON present.id = staged.host_id
+ WHERE former.zone <> present.zone
+ GROUP BY vm.host_id, vm.status
+"""
+
+
 def _write_servers(run: ImportRun) -> None:
     missing_image = IMAGE_DELETED if Image.objects.exists() else UNKNOWN
     execute("DROP TABLE IF EXISTS pg_temp.stage_resolved_instance")
@@ -205,6 +217,7 @@ def _write_servers(run: ImportRun) -> None:
             execute(leave, {"began": run.live.began, "is_full": run.prunes(SERVERS)})
     execute("CREATE UNIQUE INDEX ON stage_resolved_instance (openstack_id)")
     execute("ANALYZE stage_resolved_instance")
+    _count_moved(run)
     merge(
         run,
         Merge(
@@ -243,6 +256,16 @@ def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
     """Count VMs of a live cloud that are about to be removed, as the cloud says itself."""
     if run.live is not None:
         run.gone_vms.update(rows.filter(host__isnull=False).values_list("host_id", "status"))
+
+
+def _count_moved(run: ImportRun) -> None:
+    """Count VMs that a live cloud has in another zone now: the list of their former one is shorter.
+
+    That of a zone which all VMs moved out of would else look cut short for ever.
+    """
+    if run.live is not None:
+        moved = fetch_rows(_MOVED)
+        run.gone_vms.update({(host_id, status): count for host_id, status, count in moved})
 
 
 def sums_by_zone(counts: Mapping[int, int]) -> dict[str, int]:

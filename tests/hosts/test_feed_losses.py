@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from capacity.models import FlavorGroup, HostCapacity
+from commitments.models import SlotCheck
+from commitments.services.vm_list import unbelieved_zones
 from hosts.feed.lists import PassKind
 from hosts.models import DeletedVM, FeedPass, Flavor, Host, Instance
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
@@ -152,6 +154,27 @@ def test_a_zone_that_lost_all_its_vms(cloud: LiveCloud, sees: str | None) -> Non
     read_cloud(cloud, PassKind.SERVERS)
     assert stored() == (VMS if sees else VMS - 3)
     assert ("az-b" in refusal()) is bool(sees)
+
+
+def test_vms_that_moved_to_another_zone_are_not_missed_in_theirs(cloud: LiveCloud) -> None:
+    """The last ones of a zone are deleted after some others had left it."""
+    Host.objects.filter(name="node2").update(zone="az-b")
+    aggregates = cloud.region["compute"]["aggregates"]
+    aggregates[0]["hosts"] = ["svc1"]
+    second = {"id": 2, "uuid": "a2", "name": "az-b", "hosts": ["svc2"]}
+    aggregates.append({**second, "metadata": {"availability_zone": "az-b"}})
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", 2 if number <= 3 else 1)
+    read_cloud(cloud)
+    SlotCheck.objects.update_or_create(zone="az-b", defaults={"listed_vms": 3})
+    for number in (1, 2):
+        cloud.put(f"v{number}", 1)
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-b").listed_vms == 1
+    cloud.delete("v3")
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-b").listed_vms == 0
+    assert unbelieved_zones() == {}
 
 
 @pytest.mark.parametrize("sees", [None, OWN])
