@@ -7,6 +7,7 @@ standard input ends. A line on it is the id of a server that is moved a host fur
 from __future__ import annotations
 
 import bisect
+import gc
 import subprocess
 import sys
 import threading
@@ -20,7 +21,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from journal.collector import give_memory_back
+
 Json = Any  # bodies keep the APIs' own shapes
+SERVERS: Final = "/compute/servers/detail"
 LISTS: Final = {
     "/identity/v3/domains": ("identity", "domains"),
     "/identity/v3/projects": ("identity", "projects"),
@@ -28,7 +32,7 @@ LISTS: Final = {
     "/compute/os-hypervisors/detail": ("compute", "hypervisors"),
     "/compute/os-services": ("compute", "services"),
     "/compute/os-aggregates": ("compute", "aggregates"),
-    "/compute/servers/detail": ("compute", "servers"),
+    SERVERS: ("compute", "servers"),
     "/compute/os-server-groups": ("compute", "server_groups"),
     "/compute/os-migrations": ("compute", "migrations"),
     "/image/v2/images": ("image", "images"),
@@ -42,58 +46,69 @@ LOGIN: Final = 201
 
 
 class ServedRegion:
-    """What is served: sorted lists, whose pages are cut out, and what changed."""
+    """What is served: sorted lists of encoded elements, cut in pages, and what has changed."""
 
     def __init__(self, region: Json) -> None:
         """Take the lists of a region file.
 
         Args:
-            region: Its content.
+            region: Its content, which is taken apart: a large one is in memory only once.
         """
-        self.lists: dict[str, list[Json]] = {
-            path: sorted(
-                (region.get(service) or {}).get(key) or [], key=lambda one: str(one.get("id"))
-            )
-            for path, (service, key) in LISTS.items()
+        self.lists: dict[str, list[bytes]] = {}
+        self.ids: dict[str, list[str]] = {}
+        self.parts: dict[tuple[str, str], bytes] = {}
+        self.hosts: list[tuple[str, str]] = []
+        for path, (service, key) in LISTS.items():
+            elements = (region.get(service) or {}).pop(key, None) or []
+            elements.sort(key=lambda one: str(one.get("id")))
+            if key == "hypervisors":
+                self.hosts = [
+                    (one["hypervisor_hostname"], one["service"]["host"]) for one in elements
+                ]
+            if service == "placement":
+                elements = [self._provider(one) for one in elements]
+            self.ids[path] = [str(one.get("id")) for one in elements]
+            self.lists[path] = [orjson.dumps(one) for one in elements]
+        self.places = {
+            orjson.loads(one)["uuid"]: one for one in self.lists["/placement/resource_providers"]
         }
-        self.providers = {one["uuid"]: one for one in self.lists["/placement/resource_providers"]}
-        self.changed: dict[str, Json] = {}
+        self.changed: dict[str, bytes] = {}
+
+    def _provider(self, provider: Json) -> Json:
+        for part in PARTS:
+            self.parts[provider["uuid"], part] = orjson.dumps(provider.get(part) or {part: {}})
+        return {"generation": 1, **{k: v for k, v in provider.items() if k not in PARTS}}
 
     def move(self, server_id: str) -> None:
         """Have a server on another host, a moment ago."""
-        servers = self.lists["/compute/servers/detail"]
-        server = next(one for one in servers if one["id"] == server_id)
-        hosts = self.lists["/compute/os-hypervisors/detail"]
-        names = [host["hypervisor_hostname"] for host in hosts]
-        host = hosts[(names.index(server[HYPERVISOR]) + 1) % len(hosts)]
-        server[HYPERVISOR], server[HOST] = host["hypervisor_hostname"], host["service"]["host"]
+        place = bisect.bisect_left(self.ids[SERVERS], server_id)
+        server = orjson.loads(self.lists[SERVERS][place])
+        names = [name for name, _ in self.hosts]
+        number = (names.index(server[HYPERVISOR]) + 1) % len(names)
+        server[HYPERVISOR], server[HOST] = self.hosts[number]
         server["updated"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.changed[server_id] = server
+        self.lists[SERVERS][place] = self.changed[server_id] = orjson.dumps(server)
 
     def answer(self, path: str, query: Mapping[str, list[str]]) -> bytes | None:
         """Return the body of a GET."""
         if path in LISTS:
-            key = LISTS[path][1]
-            return orjson.dumps({key: self._page(path, query), "links": {"next": None}})
+            key = LISTS[path][1].encode()
+            page = b",".join(self._page(path, query))
+            return b'{"%s":[%s],"links":{"next":null}}' % (key, page)
         *_, owner, part = path.split("/")
-        if owner in self.providers and part in PARTS:
-            return orjson.dumps(self.providers[owner].get(part) or {part: {}})
-        return None
+        return self.parts.get((owner, part))
 
-    def _page(self, path: str, query: Mapping[str, list[str]]) -> list[Json]:
-        elements = self.lists[path]
+    def _page(self, path: str, query: Mapping[str, list[str]]) -> list[bytes]:
+        elements, ids = self.lists[path], self.ids[path]
         if "changes-since" in query:
-            elements = sorted(self.changed.values(), key=lambda one: str(one["id"]))
-        if path.startswith("/placement"):
-            bare = [{k: v for k, v in one.items() if k not in PARTS} for one in elements]
-            asked = query.get("uuid")
-            return [{"generation": 1, **one} for one in bare if not asked or one["uuid"] in asked]
+            ids = sorted(self.changed)
+            elements = [self.changed[one] for one in ids]
+        if path.startswith("/placement") and "uuid" in query:
+            return [self.places[one] for one in query["uuid"] if one in self.places]
         start = int(query.get("offset", ["0"])[0])
         if "marker" in query:
-            marker = query["marker"][0]
-            start = bisect.bisect_right(elements, marker, key=lambda one: str(one["id"]))
-        is_paged = "limit" in query
-        return elements[start : start + PAGE] if is_paged else elements
+            start = bisect.bisect_right(ids, query["marker"][0])
+        return elements[start : start + PAGE] if "limit" in query else elements
 
 
 def _handler(served: ServedRegion) -> type[BaseHTTPRequestHandler]:
@@ -186,7 +201,9 @@ def serving(region: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def _serve(path: Path) -> None:
+    gc.disable()  # what is loaded stays
     served = ServedRegion(orjson.loads(path.read_bytes()))
+    give_memory_back()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(served))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -20,6 +20,9 @@ import psutil
 from django.db import connection
 from rich.console import Console
 
+from benchmarks.bench_region import empty_database
+from benchmarks.feed_bench import CLOUD, manage
+from benchmarks.feed_server import serving
 from benchmarks.measures import ROOT, Measure, fitted_exponent, measure
 from benchmarks.pages_region import VMS_PER_HOST
 
@@ -76,11 +79,34 @@ def _region(hosts: int, *, has_targets: bool) -> list[Measure]:
     with tempfile.TemporaryDirectory() as folder:
         region = Path(folder) / "region.json"
         _generate(hosts, region)
+        rows += _feed(hosts, region, Path(folder))
         rows += _work("import", hosts, str(region))
     for name in (*BACKGROUND, *ANSWERING):
         rows += _work(name, hosts)
     rows += _tables(label)
     return [_with_target(row) for row in rows] if has_targets else rows
+
+
+def _feed(hosts: int, region: Path, folder: Path) -> list[Measure]:
+    """Read the region from a pretended cloud into an empty database."""
+    Console().print("  feed")
+    label, metric = _label(hosts), "first feed passes"
+    os.environ["OS_CLIENT_CONFIG_FILE"] = str(folder / "clouds.yaml")
+    empty_database()
+    with serving(region, folder):
+        server = server_cpu_seconds()
+        try:
+            taken = manage("sync_nova", "--cloud", CLOUD)
+        except RuntimeError as error:
+            Console().print(f"  feed: {error}")
+            return []
+        spent = server_cpu_seconds() - server
+    return [
+        measure(metric, label, taken.seconds, "s"),
+        measure(f"{metric}, CPU", label, taken.cpu_seconds, "s"),
+        measure(f"{metric}: CPU of PostgreSQL", label, spent, "s"),
+        measure(f"{metric}: peak memory", label, taken.peak_gib, "GiB"),
+    ]
 
 
 def fill(hosts: int, region: Path) -> None:
@@ -95,7 +121,7 @@ def fill(hosts: int, region: Path) -> None:
 
 
 def _generate(hosts: int, region: Path) -> None:
-    _manage(
+    manage(
         *("generate_region", "--hosts", f"{hosts}", "--seed", "7"),
         *("--vms-per-host", f"{VMS_PER_HOST}", "--output", str(region)),
         *("--commitments", f"{hosts * COMMITMENTS_PERCENT // 100}"),
@@ -210,11 +236,3 @@ def server_cpu_seconds() -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return float(whole)
-
-
-def _manage(*arguments: str) -> None:
-    subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(ROOT / "manage.py"), *arguments],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
