@@ -259,7 +259,10 @@ class ReservationAllocation(FollowedModel):
     """
 
     reservation = models.ForeignKey(
-        Reservation, on_delete=models.CASCADE, related_name="allocations"
+        Reservation,
+        on_delete=models.CASCADE,
+        related_name="allocations",
+        db_index=False,  # the constraint vm_unique begins with it
     )
     vm_uuid = models.CharField(max_length=64, db_index=True)
     state = models.CharField(max_length=16, choices=AllocationState.choices)
@@ -298,6 +301,7 @@ class ReservationAllocation(FollowedModel):
         constraints = [
             models.UniqueConstraint(
                 fields=["reservation", "vm_host"],
+                condition=Q(vm_host__isnull=False),  # others take no room in it
                 name="capacity_reservationallocation_vm_host_unique",
             ),
             models.UniqueConstraint(

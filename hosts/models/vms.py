@@ -19,7 +19,7 @@ class Instance(FollowedModel):
 
     openstack_id = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=255, blank=True)
-    project_id = models.CharField(max_length=64, db_index=True)
+    project_id = models.CharField(max_length=64)  # hosts_instance_project_idx begins with it
     user_id = models.CharField(max_length=64, blank=True)
     flavor_name = models.CharField(max_length=255, db_index=True)
     vcpus = models.PositiveIntegerField()

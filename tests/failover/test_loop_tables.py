@@ -172,10 +172,7 @@ def break_rules() -> None:
             "ALTER TABLE capacity_reservationallocation "
             "DISABLE TRIGGER capacity_reservationallocation_failover_insert"
         )
-        cursor.execute(
-            "ALTER TABLE capacity_reservationallocation "
-            "DROP CONSTRAINT capacity_reservationallocation_vm_host_unique"
-        )
+        cursor.execute("DROP INDEX capacity_reservationallocation_vm_host_unique")
 
 
 @pytest.mark.parametrize(
