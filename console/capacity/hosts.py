@@ -34,6 +34,7 @@ from console.hosts.agent_part import agent_part
 from console.hosts.columns import (
     CLOUD_EMPTY,
     CLOUD_NOTE,
+    AggregateFilter,
     ReadyFilter,
     TraitFilter,
     ZoneFilter,
@@ -222,7 +223,15 @@ class HostAdmin(SystemOwnedAdmin[Host], CheckedActions[Host]):
         "effective_vcpus_count",
         "free_vcpus_count",
     )
-    list_filter = (ZoneFilter, ReadyFilter, "state", "status", "hypervisor_type", TraitFilter)
+    list_filter = (
+        ZoneFilter,
+        ReadyFilter,
+        "state",
+        "status",
+        "hypervisor_type",
+        AggregateFilter,
+        TraitFilter,
+    )
     search_fields = ("name", "service_host", "=openstack_id")
     search_help_text = "Name, service host, or whole OpenStack id"
     list_select_related = ("room",)

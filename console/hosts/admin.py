@@ -6,6 +6,8 @@ that covers them, so ``commitments`` does.
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
@@ -24,6 +26,7 @@ from console.base import (
     shown,
     with_id,
 )
+from console.charts import natural
 from console.hosts.columns import CLOUD_EMPTY, CLOUD_NOTE, FoundByName, enabled_badge
 from console.links import find_link, list_url, register_findable, row_link, text_link
 from console.names import names_of
@@ -47,6 +50,9 @@ from hosts.models import (
 from hosts.services.overcommit_rules import remove_rule, save_rule
 from hosts.services.planned_changes import remove_planned_change, save_planned_change
 from journal.middleware import request_id_of
+
+#: Members of an aggregate that its page links to.
+MEMBERS_SHOWN: Final = 200
 
 register_findable("vm", Instance, "openstack_id", page="headroom_vm")
 register_findable("instance", Instance, "openstack_id", page="headroom_vm")
@@ -258,9 +264,13 @@ class AggregateAdmin(SystemOwnedAdmin[Aggregate]):
 
     @admin.display(description="members")
     def hosts(self, row: Aggregate) -> SafeString | str:
-        """Link to the hosts."""
-        links = ((find_link("host", name),) for name in row.host_names)
-        return format_html_join(", ", "{}", links) or NOTHING
+        """Link to the first hosts, and to the list of all."""
+        names = sorted(row.host_names, key=natural)
+        links = [find_link("host", name) for name in names[:MEMBERS_SHOWN]]
+        if len(names) > MEMBERS_SHOWN:
+            address = list_url("hosts.host", aggregate=row.uuid)
+            links.append(text_link(address, f"all {len(names):,}"))
+        return format_html_join(", ", "{}", ((link,) for link in links)) or NOTHING
 
 
 @admin.register(Image)

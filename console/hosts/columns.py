@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from console.base import AnswerFilter, BoundedSearch, ChoiceFilter, RowT, badge
 from hosts.domain.readiness import hindering_conditions
-from hosts.models import Host, HostState, HostStatus, Instance, Maintenance, Project
+from hosts.models import Aggregate, Host, HostState, HostStatus, Instance, Maintenance, Project
 
 CLOUD_NOTE = (
     "Mirrored from OpenStack by import and sync. Change it in OpenStack; the next run brings it "
@@ -129,6 +129,27 @@ class TraitFilter(ChoiceFilter):
         """Keep hosts with the trait."""
         chosen = self.value()
         return queryset if chosen is None else queryset.filter(traits__contains=[chosen])
+
+
+class AggregateFilter(ChoiceFilter):
+    """Hosts that are members of an aggregate."""
+
+    title = "aggregate"
+    parameter_name = "aggregate"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return every aggregate, by name."""
+        return list(Aggregate.objects.order_by("name", "uuid").values_list("uuid", "name"))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Keep hosts that the aggregate names."""
+        chosen = self.value()
+        if chosen is None:
+            return queryset
+        members = Aggregate.objects.filter(uuid=chosen)
+        return queryset.filter(
+            name__in=members.values_list(Func(F("host_names"), function="unnest"))
+        )
 
 
 class ReadyFilter(AnswerFilter):
