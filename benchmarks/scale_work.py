@@ -231,6 +231,7 @@ def requests() -> None:
         _decisions()
         _claims()
         _reports()
+        keep_sums()  # as the task does, whose settings say what is summed up
         metrics_page()
         _sampled("metrics page", _times(metrics_page, 20))
 
