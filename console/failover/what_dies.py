@@ -26,7 +26,7 @@ from failover.domain.losses import Loss, loss_of
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
 from failover.selectors.drills import zone_snapshot
-from failover.selectors.losses import loss_snapshot
+from failover.selectors.losses import READ_ALONE, loss_snapshot
 from hosts.models import Aggregate, Host, Instance
 from journal.clock import database_now
 from journal.heavy import computed_apart, heavy_question
@@ -35,7 +35,6 @@ VMS_SHOWN: Final = 200
 HOSTS_SHOWN: Final = 100
 LONGEST_LIST: Final = 20_000
 #: So many failing hosts of a zone are read by name; its tables are read as a whole for more.
-READ_ALONE: Final = 500
 
 
 def drill_url(**asked: str) -> str:

@@ -20,7 +20,8 @@ from failover.api.rendering import (
 from failover.domain.drill import DrillPolicy, simulate
 from failover.domain.drill_state import DrillState, FailureSet, UnknownFailureDomainError
 from failover.selectors.drain import MOST_HOSTS, check_drain
-from failover.selectors.drills import drill_state, latest_drills, latest_shadow_plans
+from failover.selectors.drills import latest_drills, latest_shadow_plans
+from failover.selectors.losses import loss_state
 from failover.selectors.zone import failover_zones
 from failover.services.orders import start_rebalancing
 from failover.services.rebalancing import NoShadowPlan, rebalance_zone
@@ -57,9 +58,8 @@ class SimulationView(FailoverView):
         explain = node.member("explain")
         explains = explain.is_set and explain.flag()
         with heavy_question():
-            state = drill_state(failover_zones(), now=database_now())
             try:
-                failed = state.expand(failure)
+                state, failed = loss_state(failure, now=database_now())
             except UnknownFailureDomainError as error:
                 raise InvalidInput(str(error), code="unknown_failure_domain") from None
             content = computed_apart(lambda: _simulated(state, failed, policy, explains=explains))

@@ -23,7 +23,8 @@ from failover.domain.drain import (
 )
 from failover.domain.drain_window import SafeWindow, next_safe_window
 from failover.domain.drill_state import DrillState
-from failover.selectors.drills import drill_state
+from failover.selectors.drills import state_of
+from failover.selectors.losses import drain_snapshots
 from hosts.models import Host, Instance, PlannedHostChange, PlannedHostEdit
 from journal.errors import InvalidInput
 from journal.heavy import Computing, computed_here
@@ -94,7 +95,8 @@ def _hosts(names: Collection[str]) -> list[Host]:
 
 def _loaded(hosts: Sequence[Host], now: datetime) -> tuple[DrainInput, dict[int, DrainSlot]]:
     """Return what the drain is judged by, and its committed slots by key."""
-    state = drill_state(sorted({host.zone for host in hosts}), now=now)
+    zones = sorted({host.zone for host in hosts})
+    state = state_of(drain_snapshots(zones, [host.name for host in hosts], now=now))
     ids = [host.pk for host in hosts]
     vms = list(Instance.objects.filter(host_id__in=ids).select_related("host"))
     failover = [
