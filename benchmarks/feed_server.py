@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import bisect
 import gc
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -25,18 +27,21 @@ from journal.collector import give_memory_back
 
 Json = Any  # bodies keep the APIs' own shapes
 SERVERS: Final = "/compute/servers/detail"
+HYPERVISORS: Final = "/compute/os-hypervisors/detail"
+PROVIDERS: Final = "/placement/resource_providers"
+HEADER: Final = re.compile(rb'( ?)"(\w+)": [\[{]')
 LISTS: Final = {
     "/identity/v3/domains": ("identity", "domains"),
     "/identity/v3/projects": ("identity", "projects"),
     "/compute/flavors/detail": ("compute", "flavors"),
-    "/compute/os-hypervisors/detail": ("compute", "hypervisors"),
+    HYPERVISORS: ("compute", "hypervisors"),
     "/compute/os-services": ("compute", "services"),
     "/compute/os-aggregates": ("compute", "aggregates"),
     SERVERS: ("compute", "servers"),
     "/compute/os-server-groups": ("compute", "server_groups"),
     "/compute/os-migrations": ("compute", "migrations"),
     "/image/v2/images": ("image", "images"),
-    "/placement/resource_providers": ("placement", "resource_providers"),
+    PROVIDERS: ("placement", "resource_providers"),
 }
 PARTS: Final = ("inventories", "traits", "aggregates", "usages", "allocations")
 HOST: Final = "OS-EXT-SRV-ATTR:host"
@@ -45,34 +50,64 @@ PAGE: Final = 1000
 LOGIN: Final = 201
 
 
+def sections(lines: Iterable[bytes]) -> Iterator[tuple[tuple[str, str], list[bytes]]]:
+    """Yield service, key and elements of each list of a region file that we wrote.
+
+    Such a file has an element a line (:mod:`hosts.region.dump`). Of a region of two million VMs
+    nothing else than these texts fits into memory.
+    """
+    group, name, elements = "", "", list[bytes]()
+    for line in lines:
+        if line.startswith(b"  {"):
+            elements.append(line.strip())
+            continue
+        if elements:
+            yield (group, name), [*(one[:-1] for one in elements[:-1]), _last(elements[-1])]
+            elements = []
+        if header := HEADER.match(line):
+            is_group, word = not header[1], header[2].decode()
+            group, name = (word, "") if is_group else (group, word)
+
+
+def _last(element: bytes) -> bytes:
+    """Return the last element of a list, without what ends the list and its service."""
+    element = element.removesuffix(b",")
+    return element[:-1] if element.endswith(b"]") else element[:-2]
+
+
 class ServedRegion:
     """What is served: sorted lists of encoded elements, cut in pages, and what has changed."""
 
-    def __init__(self, region: Json) -> None:
+    def __init__(self, lines: Iterable[bytes]) -> None:
         """Take the lists of a region file.
 
         Args:
-            region: Its content, which is taken apart: a large one is in memory only once.
+            lines: The file's.
         """
-        self.lists: dict[str, list[bytes]] = {}
-        self.ids: dict[str, list[str]] = {}
+        self.lists: dict[str, list[bytes]] = {path: [] for path in LISTS}
+        self.ids: dict[str, list[str]] = {path: [] for path in LISTS}
         self.parts: dict[tuple[str, str], bytes] = {}
+        self.places: dict[str, bytes] = {}
         self.hosts: list[tuple[str, str]] = []
-        for path, (service, key) in LISTS.items():
-            elements = (region.get(service) or {}).pop(key, None) or []
-            elements.sort(key=lambda one: str(one.get("id")))
-            if key == "hypervisors":
-                self.hosts = [
-                    (one["hypervisor_hostname"], one["service"]["host"]) for one in elements
-                ]
-            if service == "placement":
-                elements = [self._provider(one) for one in elements]
-            self.ids[path] = [str(one.get("id")) for one in elements]
-            self.lists[path] = [orjson.dumps(one) for one in elements]
-        self.places = {
-            orjson.loads(one)["uuid"]: one for one in self.lists["/placement/resource_providers"]
-        }
+        path_of = {section: path for path, section in LISTS.items()}
+        for section, elements in sections(lines):
+            if section in path_of:
+                self._take(path_of[section], elements)
         self.changed: dict[str, bytes] = {}
+
+    def _take(self, path: str, elements: list[bytes]) -> None:
+        keyed = []
+        for element in elements:
+            read = orjson.loads(element)
+            if path == HYPERVISORS:
+                self.hosts.append((read["hypervisor_hostname"], read["service"]["host"]))
+            if path == PROVIDERS:
+                self.places[read["uuid"]] = orjson.dumps(self._provider(read))
+            served = self.places[read["uuid"]] if path == PROVIDERS else element
+            keyed.append((str(read.get("id")), served))
+        keyed.sort(key=itemgetter(0))
+        self.ids[path] = [one for one, _ in keyed]
+        self.lists[path] = [element for _, element in keyed]
 
     def _provider(self, provider: Json) -> Json:
         for part in PARTS:
@@ -202,7 +237,8 @@ def serving(region: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def _serve(path: Path) -> None:
     gc.disable()  # what is loaded stays
-    served = ServedRegion(orjson.loads(path.read_bytes()))
+    with path.open("rb") as lines:
+        served = ServedRegion(lines)
     give_memory_back()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(served))
     server.daemon_threads = True
