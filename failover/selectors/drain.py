@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from django.db.models import Q
@@ -188,17 +189,35 @@ def _vector(memory_bytes: int, vcpus: int) -> ResourceVector:
     return ResourceVector(memory_bytes=memory_bytes, vcpus=vcpus)
 
 
+class EndingSlot(NamedTuple):
+    """A committed slot that ends.
+
+    Attributes:
+        key: Its reservation's.
+        at: When it ends.
+        host_name: Host that holds it; None for one that nobody holds.
+        memory_bytes: What it blocks there.
+        vcpus: Likewise.
+    """
+
+    key: int
+    at: datetime
+    host_name: str | None
+    memory_bytes: int
+    vcpus: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownChanges:
     """What is known to come in some zones.
 
     Attributes:
-        ending: Committed slots that end, with their hosts.
+        ending: Committed slots that end.
         planned: Hosts that come or go, by time; those that are to be drained are left out.
         until: From when on there are more of these than were read; None if these are all.
     """
 
-    ending: tuple[Reservation, ...] = ()
+    ending: tuple[EndingSlot, ...] = ()
     planned: tuple[PlannedHostChange, ...] = ()
     until: datetime | None = None
 
@@ -218,8 +237,8 @@ def known_changes(zones: Collection[str], *, hosts: Collection[str], now: dateti
     """
     ending = (
         Reservation.objects.filter(kind=ReservationKind.COMMITTED, zone__in=zones, end_time__gt=now)
-        .select_related("target_host")
-        .only("end_time", "blocked_memory_bytes", "blocked_vcpus", "target_host__name")
+        .values_list("pk", "end_time", "target_host__name", "blocked_memory_bytes", "blocked_vcpus")
+        .order_by()
     )
     planned = (
         PlannedHostChange.objects.filter(host__zone__in=zones, at__gt=now)
@@ -230,7 +249,7 @@ def known_changes(zones: Collection[str], *, hosts: Collection[str], now: dateti
     read = list(planned[: MOST_PLANNED + 1])
     until = read[MOST_PLANNED].at if len(read) > MOST_PLANNED else None
     return KnownChanges(
-        ending=tuple(ending),
+        ending=tuple(map(EndingSlot._make, ending)),
         planned=tuple(row for row in read if until is None or row.at < until),
         until=until,
     )
@@ -259,7 +278,7 @@ def safe_window(
     return next_safe_window(
         future.is_safe_at,
         growing=[
-            *(row.end_time for row in changes.ending if row.end_time is not None),
+            *(row.at for row in changes.ending),
             *(row.at for row in changes.planned if row.edit == PlannedHostEdit.ADD),
         ],
         shrinking=[row.at for row in changes.planned if row.edit == PlannedHostEdit.DRAIN],
@@ -289,12 +308,8 @@ class _Future:
         happened = [row for row in self._changes.planned if row.at <= moment]
         drained = {row.host.name for row in happened if row.edit == PlannedHostEdit.DRAIN}
         gone = self._hosts | drained
-        ended = [
-            row
-            for row in self._changes.ending
-            if row.end_time is not None and row.end_time <= moment
-        ]
-        ended_keys = {row.pk for row in ended}
+        ended = [row for row in self._changes.ending if row.at <= moment]
+        ended_keys = {row.key for row in ended}
         ask = self._ask
         return replace(
             ask,
@@ -315,14 +330,13 @@ class _Future:
         )
 
 
-def _without_blocks(table: HostTable, ended: Sequence[Reservation]) -> HostTable:
+def _without_blocks(table: HostTable, ended: Sequence[EndingSlot]) -> HostTable:
     """Return the table after committed slots ended."""
     freed: dict[int, ResourceVector] = {}
     for row in ended:
-        host = row.target_host
-        if host is not None and host.name in table.row_of:
-            number = table.row_of[host.name]
-            block = row.blocked
+        number = None if row.host_name is None else table.row_of.get(row.host_name)
+        if number is not None:
+            block = _vector(row.memory_bytes, row.vcpus)
             freed[number] = freed.get(number, ZERO) + block
     if not freed:
         return table
