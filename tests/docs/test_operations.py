@@ -1,4 +1,4 @@
-"""The tables of ``docs/operations.md`` against the code: tasks of beat, events of errors."""
+"""The tables of ``docs/operations.md`` against the code: tasks, metrics, events of errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 import pytest
 from celery.schedules import crontab
 from django.conf import settings
+from django.test import Client
 
+from config.celery_app import app
 from tests.docs.test_errors import APPS
 from tests.docs.tour import ROOT
 from tests.schedule import beat_schedule
+from tests.scraping import scrape
 
 #: Started where Keystone or a cloud is configured; tests have none.
 CONDITIONAL = {"commitments.sync", "hosts.feed_changes", "hosts.feed_pass"}
@@ -49,6 +52,48 @@ def test_documented_interval_is_that_of_the_schedule(task: str) -> None:
         for part in name.removeprefix("HEADROOM_").lower().split("__"):
             value = getattr(value, part)
         assert value == seconds
+
+
+LIMITS = re.compile(r"^\| (`[^|]+`) \| (\d+) s \| (\d+) s \|", re.MULTILINE)
+ORDINARY_SECONDS = 60
+
+
+def test_time_limits_of_long_tasks_are_documented_and_no_others() -> None:
+    app.loader.import_default_modules()
+    limits = {
+        name: (int(task.soft_time_limit or 0), int(task.time_limit or 0))
+        for name, task in app.tasks.items()
+        if name.partition(".")[0] in APPS
+    }
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("### Time limits")[2].partition("\n## ")[0]
+    documented = {
+        name: (int(stopped), int(killed))
+        for names, stopped, killed in LIMITS.findall(section)
+        for name in re.findall(r"`([\w.]+)`", names)
+    }
+    assert all(stopped for stopped, _ in limits.values())
+    assert documented == {name: one for name, one in limits.items() if one[1] > ORDINARY_SECONDS}
+    assert max(one[0] for name, one in limits.items() if name not in documented) == 55
+
+
+#: A name that is not the beginning of several (``P_usage_...``).
+METRIC = re.compile(r"\b(?:P|cortex)_\w+\b(?!\.\.\.)")
+
+
+@pytest.mark.django_db
+def test_every_metric_of_the_page_is_told(client: Client) -> None:
+    client.get("/statusz")  # the first request makes those of requests
+    told = set(re.findall(r"^# TYPE (\w+) ", scrape(), re.MULTILINE))
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.partition("## Metrics and alerts")[2].partition("### Who tells what")[0]
+    rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    named = {
+        re.sub(r"_bucket$", "", name).replace("P_", "cortex_committed_resource_", 1)
+        for name in METRIC.findall(rows)
+    }
+    assert len(named) > 100
+    assert sorted(named - told) == []
 
 
 ERROR = re.compile(r"\blog\.(?:error|exception)\(\s*\"(\w+)\"")
