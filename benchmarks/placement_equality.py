@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import psycopg
 
-MOST_TOLD: Final = 5
-
 #: What is compared: the query for openstack-placement's tables, and the one for ours.
 QUERIES: Final[Mapping[str, tuple[str, str]]] = {
     "provider": (

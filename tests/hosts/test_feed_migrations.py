@@ -27,7 +27,6 @@ from tests.ledger import assert_ledger_holds, assert_rooms_add_up
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Truth = dict[str, dict[str, int]]
-STATUS_PATH = "/os-migrations?status="
 HOSTS = 3
 
 
