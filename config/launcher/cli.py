@@ -23,12 +23,15 @@ from config.launcher.terminal import LauncherError, complain, say, step
 
 USAGE = """usage: ./run COMMAND ...
 
-  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--no-agents] [--fresh] [--verbose]
+  demo   [--port N] [--hosts N] [--import FILE]... [--no-worker] [--no-agents] [--quiet-region]
+         [--speed N] [--fresh] [--verbose]
   test   [pytest arguments]      the whole suite on real PostgreSQL and Redis
   lint                           every static check
-  bench  NAME [--quick] [--only PATTERN] [--parts]   results in .local/bench/NAME.json
-  conformance [--only PATTERN]   the public Placement tests against a served Headroom
-  cloud  [--hosts N] [--servers N] [--keep]   a real Nova with Headroom as its Placement
+  bench  NAME [--quick] [--only PATTERN] [--hosts N ...] [--parts]
+                                 results in .local/bench/NAME.json
+  conformance [--only PATTERN] [--gateway MODE]   the public Placement tests against Headroom
+  cloud  [--hosts N] [--servers N] [--keep] [--switch-over]
+                                 a real Nova with Headroom as its Placement
   manage COMMAND ...             manage.py on the demo's database (or DATABASE_URL)
   install [listener]             what serve needs, with hashes; serve itself installs nothing
   serve  [web|worker|beat|agents|listener|bridge|hypervisors] ...
