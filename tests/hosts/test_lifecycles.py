@@ -296,6 +296,43 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
 
 
 @pytest.mark.django_db
+def test_who_is_behind_says_nothing_of_a_host_that_serves() -> None:
+    """Nova answers one worker so late that others have brought the host in meanwhile."""
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    usual = cloud.get
+
+    def late(*_: Any) -> Json:
+        cloud.get = usual  # type: ignore[method-assign]
+        while look(cloud):
+            pass
+        raise CloudUnreachable("compute: no answer")
+
+    cloud.get = late  # type: ignore[assignment, method-assign]
+    look(cloud)
+    host = Host.objects.get()
+    assert (host.conditions, host.condition_reasons, host.is_ready) == ({}, {}, True)
+    assert HostLifecycle.objects.get().trouble == ""
+
+
+@pytest.mark.django_db
+def test_a_host_that_no_list_has_any_more_is_waited_for() -> None:
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    Host.objects.all().delete()
+    assert look(cloud) == {"testing": 1}
+    assert HostLifecycle.objects.get().waits_for == "no list has the host"
+    abort_onboarding("h1", actor=ANN, request_id="r", reason="it is gone")
+    assert look(cloud) == {"aborting": 1}
+    assert look(cloud) == {"aborted": 1}
+    assert not cloud.servers
+
+
+@pytest.mark.django_db
 def test_what_is_not_brought_in(chosen: FeedSettings, settings: Any) -> None:
     def problem() -> str:
         with pytest.raises(OnboardingRefused) as refused:
