@@ -101,6 +101,8 @@ def order_onboarding(
         host = _locked(name)
         open_one = HostLifecycle.objects.filter(host_name=name, closed_at=None).first()
         if open_one is not None and open_one.kind == LifecycleKind.IN:
+            if open_one.phase == Phase.ABORTING:
+                raise OnboardingRefused(f"{name}: it is being aborted still", host=name)
             return open_one
         if problem := _problem(host, order):
             raise OnboardingRefused(f"{name}: {problem}", host=name)

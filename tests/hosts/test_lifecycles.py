@@ -277,12 +277,16 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
     cloud = Cloud()
     look(cloud)
     abort_onboarding("h1", actor=ANN, request_id="r", reason="wrong rack")
+    with pytest.raises(OnboardingRefused, match="aborted still"):
+        order()
     cloud.refuses["DELETE servers"] = Refusal(status=409, message="locked")
     assert look(cloud) == {"trouble": 1}
     assert HostLifecycle.objects.get().trouble == "refused (409): locked"
     assert Host.objects.get().conditions["Onboarding"] == "True"
     cloud.refuses.clear()
     look(cloud)
+    assert look(cloud) == {"aborting": 1}
+    later(minutes=3)
     assert look(cloud) == {"aborted": 1}
     found = Host.objects.get()
     assert found.conditions == {"Onboarding": "False", "Ready": "False"}
@@ -293,6 +297,31 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
     assert order().phase == "initial"  # it may be ordered anew
     Host.objects.filter(pk=host.pk).update(maintenance=Maintenance.TERMINATION)
     assert look(cloud)["aborted"] == 1
+
+
+@pytest.mark.django_db
+def test_a_test_vm_that_comes_after_the_abort_is_deleted_too() -> None:
+    """Nova took what it was asked for, and nobody had its answer."""
+    new_host()
+    order()
+    cloud = Cloud()
+    usual, asked = cloud.change, list[Json]()
+
+    def lost(service: str, method: str, path: str, body: Json) -> Refusal | None:
+        if path != "/servers":
+            return usual(service, method, path, body)
+        asked.append((service, method, path, body))
+        raise CloudUnreachable("compute /servers: no answer")
+
+    cloud.change = lost  # type: ignore[method-assign]
+    assert look(cloud) == {"trouble": 1}
+    abort_onboarding("h1", actor=ANN, request_id="r", reason="wrong rack")
+    assert look(cloud) == {"aborting": 1}
+    usual(*asked[0])
+    look(cloud)
+    assert not cloud.servers
+    later(minutes=3)
+    assert look(cloud) == {"aborted": 1}
 
 
 @pytest.mark.django_db
@@ -328,6 +357,7 @@ def test_a_host_that_no_list_has_any_more_is_waited_for() -> None:
     assert HostLifecycle.objects.get().waits_for == "no list has the host"
     abort_onboarding("h1", actor=ANN, request_id="r", reason="it is gone")
     assert look(cloud) == {"aborting": 1}
+    later(minutes=3)
     assert look(cloud) == {"aborted": 1}
     assert not cloud.servers
 
