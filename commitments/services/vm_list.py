@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import count_listed_vms
 from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.models import Host
 from hosts.region.servers import sums_by_zone
 

@@ -165,8 +165,8 @@ class ImportRun(Run):
         closers: Called when the run ends, however it does.
         is_in_part: Whether a transaction of :mod:`hosts.region.writing` is open.
         gone_vms: VMs whose rows went since the live cloud itself says that they are gone, or that
-            it has in another zone now: how many, by key of their former host and status. Lists are
-            shorter by these, and true all the same.
+            it has in another zone or shelved now: how many, by key of their former host and
+            status. Lists are shorter by these, and true all the same.
     """
 
     options: ImportOptions

@@ -13,6 +13,7 @@ from django.db.models import Q, QuerySet
 from core.sql import load_sql
 from hosts.domain.capacity import MIB
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.models import DeletedVM, Host, Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB
 from hosts.region.merging import Merge, merge
@@ -194,14 +195,17 @@ def _image_id(node: Node) -> str:
     return node.child("image").text("id", default="", max_length=ID_MAX)
 
 
-# VMs that are listed on a host of another zone than until now, by their former host.
+# VMs that are listed, but not in the zone of their former host any more: on a host of another one,
+# or in a status in which they hold nothing. Without a host alone they are not among them: Nova
+# tells hosts to administrators alone.
 _MOVED: Final = """
 SELECT vm.host_id, vm.status, count(*)
   FROM stage_resolved_instance AS staged
   JOIN hosts_instance AS vm ON vm.openstack_id = staged.openstack_id
   JOIN hosts_host AS former ON former.id = vm.host_id
-  JOIN hosts_host AS present ON present.id = staged.host_id
+  LEFT JOIN hosts_host AS present ON present.id = staged.host_id
  WHERE former.zone <> present.zone
+    OR staged.status = ANY(%(absent)s) AND vm.status <> ALL(%(absent)s)
  GROUP BY vm.host_id, vm.status
 """
 
@@ -259,12 +263,12 @@ def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
 
 
 def _count_moved(run: ImportRun) -> None:
-    """Count VMs that a live cloud has in another zone now: the list of their former one is shorter.
+    """Count VMs that a live cloud has in another zone or shelved now: the zone's list is shorter.
 
-    That of a zone which all VMs moved out of would else look cut short for ever.
+    That of a zone which all VMs left so would else look cut short for ever.
     """
     if run.live is not None:
-        moved = fetch_rows(_MOVED)
+        moved = fetch_rows(_MOVED, {"absent": list(ABSENT_STATUSES)})
         run.gone_vms.update({(host_id, status): count for host_id, status, count in moved})
 
 

@@ -177,6 +177,30 @@ def test_vms_that_moved_to_another_zone_are_not_missed_in_theirs(cloud: LiveClou
     assert unbelieved_zones() == {}
 
 
+@pytest.mark.parametrize("status", ["SHELVED_OFFLOADED", "SOFT_DELETED"])
+def test_vms_that_are_shelved_are_not_missed_in_their_zone(cloud: LiveCloud, status: str) -> None:
+    """Neither all at once nor when the last one is deleted, shelved or not."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    for number in range(2, VMS + 1):
+        cloud.put(f"v{number}", 1 if status == "SOFT_DELETED" else None, status=status)
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 1
+    for number in (1, 2):
+        cloud.delete(f"v{number}")
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 0
+    assert unbelieved_zones() == {}
+
+
+def test_vms_whose_hosts_nova_does_not_tell_are_missed(cloud: LiveCloud) -> None:
+    """As when the login is no administrator any more."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", None)
+    read_cloud(cloud, PassKind.CHANGES)
+    assert "az-a" in unbelieved_zones()
+
+
 @pytest.mark.parametrize("sees", [None, OWN])
 def test_over_the_wire(
     cloud: LiveCloud, sees: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
