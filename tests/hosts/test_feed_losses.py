@@ -180,6 +180,24 @@ def test_vms_that_moved_to_another_zone_are_not_missed_in_theirs(cloud: LiveClou
     assert unbelieved_zones() == {}
 
 
+def test_vms_of_a_host_that_went_to_another_zone_are_not_missed(cloud: LiveCloud) -> None:
+    """With most VMs of its zone."""
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", 2 if number <= 6 else 1)
+    read_cloud(cloud, PassKind.CHANGES)
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    FailoverZone.objects.update_or_create(zone="az-a", defaults={"vm_count": VMS})
+    aggregates = cloud.region["compute"]["aggregates"]
+    aggregates[0]["hosts"] = ["svc1"]
+    second = {"id": 2, "uuid": "a2", "name": "az-b", "hosts": ["svc2"]}
+    aggregates.append({**second, "metadata": {"availability_zone": "az-b"}})
+    read_cloud(cloud, PassKind.HOSTS)
+    assert Host.objects.get(name="node2").zone == "az-b"
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 2
+    assert FailoverZone.objects.get(zone="az-a").vm_count == 2
+    assert unbelieved_zones() == {}
+
+
 @pytest.mark.parametrize("kind", [PassKind.CHANGES, PassKind.SERVERS])
 def test_a_pass_that_dies_after_it_removed_vms_leaves_no_list_cut_short(
     cloud: LiveCloud, monkeypatch: pytest.MonkeyPatch, kind: PassKind
