@@ -106,6 +106,8 @@ def order_onboarding(
             return open_one
         if problem := _problem(host, order):
             raise OnboardingRefused(f"{name}: {problem}", host=name)
+        if open_one is not None:
+            _end_way_out(open_one, actor=actor, request_id=request_id)
         wanted = Wanted(
             aggregates=tuple(sorted(set(order.aggregates))),
             traits=tuple(sorted(set(order.traits))),
@@ -403,6 +405,19 @@ def _problem(host: Host, order: OnboardingOrder) -> str:
     if vms or held:
         return f"it is in service: it has {vms} VMs and {held} reservations"
     return ""
+
+
+def _end_way_out(row: HostLifecycle, *, actor: Actor, request_id: str) -> None:
+    """End what is open of a host that is not to go any more, as the next look at it would."""
+    mine = HostLifecycle.objects.filter(pk=row.pk, closed_at=None)
+    if not mine.update(
+        phase=Phase.ABORTED.value, closed_at=database_now(), waits_for="", trouble=""
+    ):
+        return  # another process did
+    facts = {"kind": row.kind, "phase": Phase.ABORTED.value}
+    _record(
+        "host_lifecycle_phase", row, facts, actor=actor, request_id=request_id, before=row.phase
+    )
 
 
 def _wanted(row: HostLifecycle) -> Wanted:

@@ -457,6 +457,25 @@ def test_a_host_that_is_kept_after_all_keeps_what_is_left() -> None:
 
 
 @pytest.mark.django_db
+def test_a_host_that_is_not_to_go_any_more_may_be_brought_in() -> None:
+    """Also before anybody looked at its way out again."""
+    cloud = leaving()
+    cloud.refuses["DELETE os-services"] = Refusal(status=409, message="has VMs")
+    look(cloud)
+    with pytest.raises(OnboardingRefused, match="termination"):
+        order()
+    Host.objects.update(maintenance="")
+    assert (order().kind, order().phase) == ("in", "initial")
+    left = HostLifecycle.objects.get(kind="out")
+    assert (left.phase, left.trouble) == ("aborted", "")
+    assert left.closed_at is not None
+    told = AuditEntry.objects.filter(action="host_lifecycle_phase").latest("pk")
+    assert (told.before, told.after) == (
+        {"phase": "offboarding"}, {"kind": "out", "phase": "aborted"},
+    )  # fmt: skip
+
+
+@pytest.mark.django_db
 def test_objects_and_other_maintenance_are_left_alone() -> None:
     new_host(maintenance="termination", is_self_described=True)
     make_host("h2", maintenance="manual")
