@@ -75,6 +75,7 @@ def register() -> None:
         Step(Phase.FOLLOW_UP, 60, "VMs in slots", _verify_slots, is_divided=True),
     )
     registry.witnesses["commitments"] = recorded_import
+    registry.expectations["commitments"] = discount_gone_vms
 
 
 def _read_commitments(run: ImportRun) -> Callable[[Node], None]:
@@ -392,11 +393,9 @@ def _place(run: ImportRun) -> None:
 
 
 def _accept_vm_lists(run: ImportRun) -> None:
-    """Tell the looks at slots what an operator accepted, or the cloud said: once is enough."""
+    """Tell the looks at slots what an operator accepted: once is enough."""
     if run.options.accepts_shrink and run.prunes(SERVERS):
         accept_vm_lists()
-    elif run.gone_vms:
-        discount_gone_vms(run.gone_vms)
 
 
 def _verify_slots(run: ImportRun) -> None:

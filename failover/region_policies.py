@@ -14,7 +14,7 @@ from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy, FailoverZone
 from failover.services.orders import run_soon
 from hosts.region.node import Json, Node
-from hosts.region.registry import DumpOptions, Phase, RegionSection, Step, registry
+from hosts.region.registry import DumpOptions, GoneVMs, Phase, RegionSection, Step, registry
 from hosts.region.run import ImportRun, Unique
 from hosts.region.servers import sums_by_zone
 
@@ -27,9 +27,9 @@ def register() -> None:
     registry.add(
         RegionSection(path=POLICIES, reader=_read, dumper=_dump),
         Step(Phase.WRITE, 70, "failover policies", _write, after=frozenset({POLICIES})),
-        Step(Phase.FINISH, 80, "failover: VMs that are gone", _discount),
         Step(Phase.FINISH, 90, "failover runs", _run_soon),
     )
+    registry.expectations["failover"] = _expect_fewer
 
 
 def _read(run: ImportRun) -> Callable[[Node], None]:
@@ -70,10 +70,10 @@ def _write(run: ImportRun) -> None:
         counts.removed += len(known)
 
 
-def _discount(run: ImportRun) -> None:
+def _expect_fewer(gone: GoneVMs) -> None:
     """Expect fewer VMs where a live cloud said itself that they are gone (spec failover, 17.9)."""
     lost: Counter[int] = Counter()
-    for (host_id, _), count in run.gone_vms.items():
+    for (host_id, _), count in gone.items():
         lost[host_id] += count
     for zone, count in sums_by_zone(lost).items():
         FailoverZone.objects.filter(zone=zone).update(vm_count=Greatest(F("vm_count") - count, 0))

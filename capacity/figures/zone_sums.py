@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from hosts.domain.vm import ABSENT_STATUSES
 from journal.statements import fetch_rows
 from scheduling.resources import ZERO, ResourceVector
-
-ABSENT_STATUSES = ("DELETED", "SOFT_DELETED", "SHELVED_OFFLOADED")
-"""Statuses of VMs that hold nothing even when a host is still named."""
 
 RUNNING_VMS = """
 SELECT flavor_group.name, count(*),

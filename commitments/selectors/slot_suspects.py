@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from core.changes import changed_rows, has_deletions, is_forgotten
 from core.chunks import in_chunks
+from hosts.domain.vm import ABSENT_STATUSES
 from journal.statements import fetch_row, fetch_rows, fetch_value
 
 SLOTS_AT_ONCE: Final = 2000

@@ -9,12 +9,12 @@ from datetime import datetime
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTextTransform
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.groups.flavor_groups import FlavorGroupDef
 from capacity.groups.reading import load_group_definitions
 from capacity.models import ProjectQuota
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
 from commitments.models import InstanceAssignment
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.models import Instance
 
 VIDEO_RAM_EXTRA_SPEC = "hw_video:ram_max_mb"

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.groups.reading import load_group_definitions
 from commitments.domain.assignment import Place, SizedVM
 from core.changes import changed_rows, is_forgotten, is_unseen
+from hosts.domain.vm import ABSENT_STATUSES
 from journal.statements import fetch_rows, fetch_value
 
 SEPARATOR = "\x1f"

@@ -18,7 +18,6 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.groups.group_settings import settings_for_group
 from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.locks import set_lock_timeout
@@ -34,6 +33,7 @@ from commitments.metrics import quota as metrics
 from commitments.models import Commitment
 from core.changes import changed_rows, has_deletions
 from core.chunks import in_chunks
+from hosts.domain.vm import ABSENT_STATUSES
 from journal.clock import database_now
 from journal.history import read_moment
 from journal.outages import is_retryable

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.ledger.apply import join_slots, leave_slots, move_slots, write_slots, write_vms
 from capacity.ledger.blocking import blocked_resources
 from capacity.ledger.claims import KnownClaims, known_claims, regroup_claim
@@ -39,6 +38,7 @@ from commitments.domain.verification import (
 from commitments.selectors.slot_suspects import arrivals_at
 from commitments.services.nudges import nudge_owners
 from commitments.services.slot_story import REVOKED, SlotNews, record_slot_news
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.listing import deleted_vms
 from hosts.models import Flavor, Host, Instance
 from journal.actors import Actor

@@ -7,17 +7,17 @@ believed stands on the row of each zone's looks at slots.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from commitments.models import SlotCheck
 from commitments.selectors.slot_suspects import count_listed_vms
 from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.models import Host
+from hosts.region.registry import GoneVMs
 from hosts.region.servers import sums_by_zone
 
 
@@ -60,12 +60,8 @@ def accept_vm_lists() -> None:
         SlotCheck.objects.filter(zone=zone).update(listed_vms=count_listed_vms(zone))
 
 
-def discount_gone_vms(gone: Mapping[tuple[int, str], int]) -> None:
-    """Expect fewer VMs in lists: a live cloud said itself that these are gone.
-
-    Args:
-        gone: How many VMs are gone, by key of their host and status.
-    """
+def discount_gone_vms(gone: GoneVMs) -> None:
+    """Expect fewer VMs in lists: a live cloud said itself that these are gone."""
     lost: Counter[int] = Counter()
     for (host_id, status), count in gone.items():
         if status not in ABSENT_STATUSES:

@@ -10,7 +10,6 @@ from django.db.models import Count, Exists, OuterRef, Q, Sum
 from django.utils.safestring import SafeString
 
 from capacity.agents.following import SLOT
-from capacity.figures.zone_sums import ABSENT_STATUSES
 from capacity.models import (
     AllocationState,
     FlavorGroup,
@@ -50,6 +49,7 @@ from console.links import list_url, row_url
 from console.names import Names, name_rows, names_of
 from core.text import NOTHING, count_text, duration_text, gib_number, memory_text, plural, time_text
 from hosts.agents.workload_models import Workload
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.domain.workloads import WorkloadState
 from hosts.models import Domain, Instance, Project
 

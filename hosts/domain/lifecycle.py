@@ -16,6 +16,8 @@ from typing import Final
 CONSOLE_WITHIN: Final = timedelta(minutes=5)
 #: After a test VM failed the next one is tried.
 RETRY_AFTER: Final = timedelta(minutes=1)
+#: Nova may take a test VM that was asked for so much later: whoever asked had no answer.
+LATE_WITHIN: Final = timedelta(minutes=3)
 #: A service that is forced down may still answer: it is believed to be silent after so long.
 SILENT_AFTER: Final = timedelta(minutes=3)
 
@@ -169,7 +171,7 @@ def next_onboarding_act(
         case Phase.HANDOVER:
             return _handover(wanted, found)
         case Phase.ABORTING:
-            return _without_test_vms(found) or Act(do=Do.ADVANCE, target=Phase.ABORTED)
+            return _aborting(found, now, tried_at)
     return Act(do=Do.WAIT)
 
 
@@ -250,6 +252,14 @@ def _handover(wanted: Wanted, found: Found) -> Act:
     if test in found.aggregates and test not in wanted.aggregates:
         return Act(do=Do.LEAVE_AGGREGATE, target=test)
     return Act(do=Do.ADVANCE, target=Phase.SUCCEEDED)
+
+
+def _aborting(found: Found, now: datetime, tried_at: datetime | None) -> Act:
+    if act := _without_test_vms(found):
+        return act
+    if tried_at is not None and tried_at > now - LATE_WITHIN:
+        return _wait("a test VM that was asked for lately may still come")
+    return Act(do=Do.ADVANCE, target=Phase.ABORTED)
 
 
 def _without_test_vms(found: Found) -> Act | None:

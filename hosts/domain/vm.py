@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
+#: Statuses of VMs that hold nothing even when a host is still named.
+ABSENT_STATUSES: Final = ("DELETED", "SOFT_DELETED", "SHELVED_OFFLOADED")
 _NO_SPECS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -28,27 +28,36 @@ SELECT facts.name FROM stage_host_facts AS facts
  WHERE NOT EXISTS (SELECT FROM hosts_host AS host WHERE host.name = facts.name)
  ORDER BY facts.name
 """
+# A host that is not in service yet, or was not brought in, stays so whatever the files say.
+STAYING = """
+(CASE WHEN host.condition_reasons -> 'Ready' ->> 'reason' = 'Onboarding'
+      THEN jsonb_strip_nulls(jsonb_build_object(
+           'Onboarding', host.conditions -> 'Onboarding', 'Ready', 'False'))
+      ELSE '{}' END)
+"""
 # Hosts are locked by key before; one that the facts do not change is not written.
-UPDATE = """
+UPDATE = f"""
 UPDATE hosts_host AS host
    SET building_block = facts.building_block, custom_traits = facts.custom_traits,
-       conditions = facts.conditions, domain_capabilities = facts.domain_capabilities,
+       conditions = facts.conditions || {STAYING},
+       domain_capabilities = facts.domain_capabilities,
        generation = host.generation + 1, updated_at = statement_timestamp()
   FROM stage_host_facts AS facts
  WHERE facts.name = host.name AND NOT host.is_self_described
    AND (host.building_block, host.custom_traits, host.conditions, host.domain_capabilities)
-       IS DISTINCT FROM (facts.building_block, facts.custom_traits, facts.conditions,
+       IS DISTINCT FROM (facts.building_block, facts.custom_traits, facts.conditions || {STAYING},
                          facts.domain_capabilities)
-"""
-FORGET = """
+"""  # noqa: S608 - constants only
+FORGET = f"""
 UPDATE hosts_host AS host
-   SET building_block = '', custom_traits = '{}', conditions = '{}', domain_capabilities = '{}',
+   SET building_block = '', custom_traits = '{{}}', conditions = {STAYING},
+       domain_capabilities = '{{}}',
        generation = host.generation + 1, updated_at = statement_timestamp()
  WHERE NOT EXISTS (SELECT FROM stage_host_facts AS facts WHERE facts.name = host.name)
    AND NOT host.is_self_described
-   AND (host.building_block <> '' OR host.custom_traits <> '{}' OR host.conditions <> '{}'
-        OR host.domain_capabilities <> '{}')
-"""
+   AND (host.building_block <> '' OR host.custom_traits <> '{{}}' OR host.conditions <> {STAYING}
+        OR host.domain_capabilities <> '{{}}')
+"""  # noqa: S608 - constants only
 
 
 def register() -> None:

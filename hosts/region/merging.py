@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from core.chunks import in_chunks
+from hosts.region.registry import registry
 from hosts.region.run import ImportRun
 from hosts.region.writing import ROWS_PER_PART, settle, write_part
 from journal.statements import fetch_rows, fetch_value
 from journal.statistics import analyze_grown_tables
+
+VMS_OF_HOSTS: Final = """
+SELECT vm.host_id, vm.status, count(*)
+  FROM hosts_host AS host JOIN hosts_instance AS vm ON vm.host_id = host.id
+ WHERE host.name = ANY(%s)
+ GROUP BY vm.host_id, vm.status
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +34,7 @@ class Merge:
         on_insert: Further columns of new rows, with their SQL values.
         has_generation: The row's ``generation`` grows when it changes.
         host: Column that names the host whose room a row is about; empty for none.
-        zone: Column whose change concerns the planners of both zones; empty for none.
+        zone: Column of hosts whose change concerns the planners of both zones; empty for none.
     """
 
     table: str
@@ -64,10 +73,10 @@ def merge(run: ImportRun, plan: Merge, *, section: str) -> None:
     counts.unchanged += fetch_value(f"SELECT count(*) FROM {plan.source}") - len(changed)  # noqa: S608 - names from code
     for rows in in_chunks(changed, ROWS_PER_PART):
         keys = [key for key, *_ in rows]
-        zones = {
-            zone for _, old, new in rows if old is not None and old != new for zone in (old, new)
-        }
-        written = write_part(run, partial(_merge_part, run, plan, keys), zones=zones - {""})
+        moved = {key: (old, new) for key, old, new in rows if old is not None and old != new}
+        zones = {zone for both in moved.values() for zone in both}
+        work = partial(_merge_part, run, plan, keys, leaving=sorted(moved))
+        written = write_part(run, work, zones=zones - {""})
         analyze_grown_tables()
         counts.created += sum(is_new for is_new, _ in written)
         counts.updated += sum(not is_new for is_new, _ in written)
@@ -85,8 +94,17 @@ def _changed_statement(plan: Merge) -> str:
     """  # noqa: S608 - names from code
 
 
-def _merge_part(run: ImportRun, plan: Merge, keys: list[str]) -> list[tuple[bool, int | None]]:
-    """Write the rows of some keys; return of each written one whether it is new, and its host."""
+def _merge_part(
+    run: ImportRun, plan: Merge, keys: list[str], *, leaving: list[str]
+) -> list[tuple[bool, int | None]]:
+    """Write the rows of some keys; return of each written one whether it is new, and its host.
+
+    Args:
+        leaving: Hosts, by name, that go to another zone with their VMs.
+    """
+    if leaving and run.live is not None:
+        vms = {(host, status): count for host, status, count in fetch_rows(VMS_OF_HOSTS, [leaving])}
+        registry.expect_fewer(vms)
     before = []
     if plan.host:
         query = f"SELECT DISTINCT {plan.host} FROM {plan.table} WHERE {plan.key} = ANY(%s)"  # noqa: S608 - names from code

@@ -118,7 +118,7 @@ def prune_rows(
     spared: models.Q | None = None,
     host_field: str = "",
     zone_field: str = "",
-    removing: Callable[[models.QuerySet[Any]], None] = lambda _: None,
+    removing: Callable[[models.QuerySet[Any]], None] | None = None,
 ) -> None:
     """Delete rows whose key was not staged; rows that others refer to stay and are listed.
 
@@ -131,7 +131,7 @@ def prune_rows(
         spared: Rows that stay whatever the files say; none when left out.
         host_field: Names the host whose room a row takes; empty for none.
         zone_field: Names the zone whose planners have to wait; empty for none.
-        removing: Called with the rows that are about to go.
+        removing: Called with rows that are about to go, in the transaction in which they do.
     """
     if not is_list_believed(run, section=section, model=model):
         return
@@ -142,15 +142,14 @@ def prune_rows(
         where=[f"NOT EXISTS (SELECT 1 FROM {staged_of(model)} s WHERE s.{key} = {table}.{key})"]  # noqa: S608
     )
     absent = list(doomed.order_by("pk").values_list(key, flat=True))
-    gone = manager.filter(**{f"{key}__in": run.gone(section, absent)})
-    removing(gone)
     remove_rows(
         run,
         section=section,
-        rows=gone,
+        rows=manager.filter(**{f"{key}__in": run.gone(section, absent)}),
         key=key,
         host_field=host_field,
         zone_field=zone_field,
+        removing=removing,
     )
 
 
@@ -162,6 +161,7 @@ def remove_rows(
     key: str,
     host_field: str = "",
     zone_field: str = "",
+    removing: Callable[[models.QuerySet[Any]], None] | None = None,
 ) -> None:
     """Delete rows in parts; see :func:`prune_rows`."""
     fields = [name for name in ("pk", key, host_field, zone_field) if name]
@@ -172,6 +172,7 @@ def remove_rows(
             rows.model,
             {row["pk"]: str(row[key]) for row in part},
             host_ids={row[host_field] for row in part if host_field} - {None},
+            removing=removing,
         )
         zones = {row[zone_field] for row in part if zone_field} - {""}
         removed, kept = write_part(run, removal, zones=zones)
@@ -186,6 +187,7 @@ def _remove(
     unlisted: Mapping[int, str],
     *,
     host_ids: Collection[int],
+    removing: Callable[[models.QuerySet[Any]], None] | None,
 ) -> tuple[int, list[tuple[str, str]]]:
     """Delete rows by key; return how many, and those that others refer to with the reason."""
     doomed, kept = dict(unlisted), []
@@ -194,6 +196,9 @@ def _remove(
         reason = f"has_{field.model._meta.verbose_name_plural}".replace(" ", "_").lower()  # noqa: SLF001
         used = users.order_by(field.attname).values_list(field.attname, flat=True).distinct()
         kept += [(doomed.pop(pk), reason) for pk in list(used)]
-    model._default_manager.filter(pk__in=list(doomed)).delete()  # noqa: SLF001
+    going = model._default_manager.filter(pk__in=list(doomed))  # noqa: SLF001
+    if removing is not None:
+        removing(going)
+    going.delete()
     settle(run, host_ids)
     return len(doomed), kept

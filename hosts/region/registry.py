@@ -6,7 +6,7 @@ starts; a *witness* surrounds the whole run, whether it ends well or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
@@ -55,6 +55,8 @@ class DumpOptions:
 Reader = Callable[["ImportRun"], Callable[["Node"], None]]
 Witness = Callable[["ImportRun"], AbstractContextManager[None]]
 Dumper = Callable[[DumpOptions], Iterator["Json"]]
+GoneVMs = Mapping[tuple[int, str], int]
+"""How many VMs, by key of the host that they were on and their status there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,8 @@ class Registry:
 
     Attributes:
         witnesses: What surrounds a run, by name.
+        expectations: Who expects lists of VMs to be about as long as they were, by name; see
+            :meth:`expect_fewer`.
         ledger: Filled when Django starts.
     """
 
@@ -120,6 +124,7 @@ class Registry:
         self._sections: dict[str, RegionSection] = {}
         self._steps: dict[tuple[Phase, str], Step] = {}
         self.witnesses: dict[str, Witness] = {}
+        self.expectations: dict[str, Callable[[GoneVMs], None]] = {}
 
     def add(self, *parts: RegionSection | Step) -> None:
         """Register sections and steps; the same path or name again replaces the one before."""
@@ -128,6 +133,16 @@ class Registry:
                 self._sections[part.path] = part
             else:
                 self._steps[part.phase, part.name] = part
+
+    def expect_fewer(self, gone: GoneVMs) -> None:
+        """Tell what lists of VMs lack from now on, as a live cloud says itself.
+
+        It has them no more, or in another zone, or shelved. To be called in the transaction in
+        which that is written, or before it.
+        """
+        if gone:
+            for name in sorted(self.expectations):
+                self.expectations[name](gone)
 
     def sections(self) -> tuple[RegionSection, ...]:
         """Return the sections of region files, by path."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -164,9 +163,6 @@ class ImportRun(Run):
         stash: What readers collected, by section path.
         closers: Called when the run ends, however it does.
         is_in_part: Whether a transaction of :mod:`hosts.region.writing` is open.
-        gone_vms: VMs whose rows went since the live cloud itself says that they are gone, or that
-            it has in another zone now: how many, by key of their former host and status. Lists are
-            shorter by these, and true all the same.
     """
 
     options: ImportOptions
@@ -177,7 +173,6 @@ class ImportRun(Run):
     stash: dict[str, Any] = field(default_factory=dict)  # each section knows its own type
     closers: list[Callable[[], None]] = field(default_factory=list)
     is_in_part: bool = False
-    gone_vms: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def prunes(self, section: str) -> bool:
         """Whether rows of this section that the files do not hold are to go."""

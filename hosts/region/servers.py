@@ -13,6 +13,7 @@ from django.db.models import Q, QuerySet
 from core.sql import load_sql
 from hosts.domain.capacity import MIB
 from hosts.domain.operating_system import IMAGE_DELETED, UNKNOWN
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.models import DeletedVM, Host, Image, Instance
 from hosts.region.flavors import MAX_MEMORY_MIB
 from hosts.region.merging import Merge, merge
@@ -194,14 +195,17 @@ def _image_id(node: Node) -> str:
     return node.child("image").text("id", default="", max_length=ID_MAX)
 
 
-# VMs that are listed on a host of another zone than until now, by their former host.
+# VMs that are listed, but not in the zone of their former host any more: on a host of another one,
+# or in a status in which they hold nothing. Without a host alone they are not among them: Nova
+# tells hosts to administrators alone.
 _MOVED: Final = """
 SELECT vm.host_id, vm.status, count(*)
   FROM stage_resolved_instance AS staged
   JOIN hosts_instance AS vm ON vm.openstack_id = staged.openstack_id
   JOIN hosts_host AS former ON former.id = vm.host_id
-  JOIN hosts_host AS present ON present.id = staged.host_id
+  LEFT JOIN hosts_host AS present ON present.id = staged.host_id
  WHERE former.zone <> present.zone
+    OR staged.status = ANY(%(absent)s) AND vm.status <> ALL(%(absent)s)
  GROUP BY vm.host_id, vm.status
 """
 
@@ -217,7 +221,8 @@ def _write_servers(run: ImportRun) -> None:
             execute(leave, {"began": run.live.began, "is_full": run.prunes(SERVERS)})
     execute("CREATE UNIQUE INDEX ON stage_resolved_instance (openstack_id)")
     execute("ANALYZE stage_resolved_instance")
-    _count_moved(run)
+    if run.live is not None:
+        _expect_fewer_moved(run)
     merge(
         run,
         Merge(
@@ -238,34 +243,39 @@ def _remove_deleted(run: ImportRun) -> None:
         return
     deleted = sorted(run.live.deleted)
     write_part(run, partial(_remember_deleted, run.live, deleted))
-    rows = Instance.objects.filter(openstack_id__in=deleted)
-    _count_gone(run, rows)
-    remove_rows(run, section=SERVERS, rows=rows, key="openstack_id", host_field="host_id")
+    remove_rows(
+        run,
+        section=SERVERS,
+        rows=Instance.objects.filter(openstack_id__in=deleted),
+        key="openstack_id",
+        host_field="host_id",
+        removing=_expect_fewer,
+    )
 
 
-def _forget_asked(run: ImportRun, rows: QuerySet[Instance]) -> None:
-    """Remember VMs of which a live cloud, asked for each, said that they are gone; count them."""
-    if run.live is not None:
-        gone = list(rows.order_by("openstack_id").values_list("openstack_id", flat=True))
-        if gone:
-            write_part(run, partial(_remember_deleted, run.live, gone))
-    _count_gone(run, rows)
+def _forget_asked(live: Live, rows: QuerySet[Instance]) -> None:
+    """Remember VMs of which a live cloud, asked for each, said that they are gone."""
+    gone = list(rows.order_by("openstack_id").values_list("openstack_id", flat=True))
+    _remember_deleted(live, gone)
+    _expect_fewer(rows)
 
 
-def _count_gone(run: ImportRun, rows: QuerySet[Instance]) -> None:
-    """Count VMs of a live cloud that are about to be removed, as the cloud says itself."""
-    if run.live is not None:
-        run.gone_vms.update(rows.filter(host__isnull=False).values_list("host_id", "status"))
+def _expect_fewer(rows: QuerySet[Instance]) -> None:
+    """Tell of VMs of a live cloud that are about to be removed, as the cloud says itself."""
+    on_hosts = rows.filter(host__isnull=False)
+    registry.expect_fewer(Counter(on_hosts.values_list("host_id", "status")))
 
 
-def _count_moved(run: ImportRun) -> None:
-    """Count VMs that a live cloud has in another zone now: the list of their former one is shorter.
+def _expect_fewer_moved(run: ImportRun) -> None:
+    """Tell of VMs that a live cloud has in another zone or shelved now: the zone's list is shorter.
 
-    That of a zone which all VMs moved out of would else look cut short for ever.
+    That of a zone which all VMs left so would else look cut short for ever. Who dies before they
+    are written tells it again: then a list is expected to be too short for a while.
     """
-    if run.live is not None:
-        moved = fetch_rows(_MOVED)
-        run.gone_vms.update({(host_id, status): count for host_id, status, count in moved})
+    moved = fetch_rows(_MOVED, {"absent": list(ABSENT_STATUSES)})
+    if moved:
+        gone = {(host_id, status): count for host_id, status, count in moved}
+        write_part(run, partial(registry.expect_fewer, gone))
 
 
 def sums_by_zone(counts: Mapping[int, int]) -> dict[str, int]:
@@ -314,7 +324,7 @@ def _prune_servers(run: ImportRun) -> None:
         key="openstack_id",
         spared=Q(host__zone__in=left_out) if left_out else None,
         host_field="host_id",
-        removing=partial(_forget_asked, run),
+        removing=None if run.live is None else partial(_forget_asked, run.live),
     )
 
 

@@ -101,9 +101,13 @@ def order_onboarding(
         host = _locked(name)
         open_one = HostLifecycle.objects.filter(host_name=name, closed_at=None).first()
         if open_one is not None and open_one.kind == LifecycleKind.IN:
+            if open_one.phase == Phase.ABORTING:
+                raise OnboardingRefused(f"{name}: it is being aborted still", host=name)
             return open_one
         if problem := _problem(host, order):
             raise OnboardingRefused(f"{name}: {problem}", host=name)
+        if open_one is not None:
+            _end_way_out(open_one, actor=actor, request_id=request_id)
         wanted = Wanted(
             aggregates=tuple(sorted(set(order.aggregates))),
             traits=tuple(sorted(set(order.traits))),
@@ -120,7 +124,7 @@ def order_onboarding(
             reason=reason,
             opened_by=actor.name[:255],
         )
-        _state_conditions(row)
+        _state_conditions(host, row)
         facts = {**row.wanted, "phase": row.phase}
         _record("host_onboarding_ordered", row, facts, actor=actor, request_id=request_id)
     return row
@@ -304,10 +308,7 @@ class _Way:
     def _advance(self, phase: Phase) -> None:
         row = self._row
         with transaction.atomic():
-            host = Host.objects.select_for_update(no_key=True, of=("self",)).filter(
-                name=row.host_name
-            )
-            known = host.first()
+            host = _lock(row.host_name)
             facts: dict[str, Any] = {"phase": phase.value}
             if phase in OVER:
                 facts["closed_at"] = database_now()
@@ -316,21 +317,24 @@ class _Way:
                 return  # another process did
             before, row.phase = row.phase, phase.value
             row.closed_at = facts.get("closed_at")
-            if known is not None and row.kind == LifecycleKind.IN:
+            if host is not None and row.kind == LifecycleKind.IN:
                 if phase is Phase.SUCCEEDED:
-                    host.update(high_availability=row.wanted["high_availability"])
-                _state_conditions(row)
+                    available = row.wanted["high_availability"]
+                    Host.objects.filter(pk=host.pk).update(high_availability=available)
+                _state_conditions(host, row)
             self._tell(
                 "host_lifecycle_phase", {"kind": row.kind, "phase": row.phase}, before=before
             )
 
     def _keep(self, **facts: str) -> None:
-        HostLifecycle.objects.filter(pk=self._row.pk, closed_at=None).update(
-            **facts, looked_at=database_now()
-        )
-        if self._row.kind == LifecycleKind.IN:
-            with transaction.atomic():
-                _state_conditions(self._row)
+        """Write how it stands, unless another process is further: then that one says it."""
+        row = self._row
+        with transaction.atomic():
+            host = _lock(row.host_name)
+            mine = HostLifecycle.objects.filter(pk=row.pk, phase=row.phase, closed_at=None)
+            is_written = mine.update(**facts, looked_at=database_now())
+            if is_written and host is not None and row.kind == LifecycleKind.IN:
+                _state_conditions(host, row)
 
     def _tell(
         self, action: str, facts: Mapping[str, object], *, why: str = "", before: str = ""
@@ -374,12 +378,13 @@ def _open_offboardings(*, actor: Actor, request_id: str) -> None:
             continue  # another process was first
 
 
+def _lock(name: str) -> Host | None:
+    """Lock a host and return it; None while no list has it."""
+    return Host.objects.select_for_update(no_key=True, of=("self",)).filter(name=name).first()
+
+
 def _locked(name: str) -> Host:
-    host = (
-        Host.objects.select_for_update(no_key=True, of=("self",)).filter(name=name).first()
-        if name.isprintable()
-        else None
-    )
+    host = _lock(name) if name.isprintable() else None
     if host is None:
         raise UnknownHost(f"there is no host {name[:LONGEST_NAME]!r}")
     if host.is_self_described:
@@ -402,6 +407,19 @@ def _problem(host: Host, order: OnboardingOrder) -> str:
     return ""
 
 
+def _end_way_out(row: HostLifecycle, *, actor: Actor, request_id: str) -> None:
+    """End what is open of a host that is not to go any more, as the next look at it would."""
+    mine = HostLifecycle.objects.filter(pk=row.pk, closed_at=None)
+    if not mine.update(
+        phase=Phase.ABORTED.value, closed_at=database_now(), waits_for="", trouble=""
+    ):
+        return  # another process did
+    facts = {"kind": row.kind, "phase": Phase.ABORTED.value}
+    _record(
+        "host_lifecycle_phase", row, facts, actor=actor, request_id=request_id, before=row.phase
+    )
+
+
 def _wanted(row: HostLifecycle) -> Wanted:
     return Wanted(
         aggregates=tuple(row.wanted["aggregates"]),
@@ -411,9 +429,8 @@ def _wanted(row: HostLifecycle) -> Wanted:
     )
 
 
-def _state_conditions(row: HostLifecycle) -> None:
-    """Have the host's conditions say that it is on its way in, aborted, or nothing of it."""
-    host = Host.objects.select_for_update(no_key=True, of=("self",)).get(name=row.host_name)
+def _state_conditions(host: Host, row: HostLifecycle) -> None:
+    """Have a locked host's conditions say that it is on its way in, aborted, or nothing of it."""
     conditions = {name: told for name, told in host.conditions.items() if name not in _OURS}
     reasons = {name: told for name, told in host.condition_reasons.items() if name not in _OURS}
     if row.phase != Phase.SUCCEEDED:

@@ -117,7 +117,12 @@ def held_for_others(eaten: Eaten, asked: Mapping[str, Resources]) -> Conflict:
         eaten: Whose room it would take.
         asked: What each consumer of the write was to hold, by its UUID.
     """
-    ((provider, host, tree, *held),) = run(HELD_ON, {"host_id": eaten.host_id}).fetchall()
+    rows = run(HELD_ON, {"host_id": eaten.host_id}).fetchall()
+    if not rows:  # it went since the claim was rolled back
+        return Conflict(
+            "Unable to allocate inventory: the host is not known any more.", reason="held"
+        )
+    ((provider, host, tree, *held),) = rows
     in_memory = eaten.resource == "memory_bytes"
     unit = MIB if in_memory else 1
     committed, failover, in_flight = (

@@ -10,8 +10,11 @@ import pytest
 from capacity.models import FlavorGroup, HostCapacity
 from commitments.models import SlotCheck
 from commitments.services.vm_list import unbelieved_zones
+from failover.models import FailoverZone
 from hosts.feed.lists import PassKind
 from hosts.models import DeletedVM, FeedPass, Flavor, Host, Instance
+from hosts.region.registry import Phase, Step, registry
+from journal.errors import Busy
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
 from tests.hosts.feed_wire import WiredCloud, read_wire
 from tests.hosts.served_cloud import served_cloud
@@ -175,6 +178,74 @@ def test_vms_that_moved_to_another_zone_are_not_missed_in_theirs(cloud: LiveClou
     read_cloud(cloud, PassKind.CHANGES)
     assert SlotCheck.objects.get(zone="az-b").listed_vms == 0
     assert unbelieved_zones() == {}
+
+
+def test_vms_of_a_host_that_went_to_another_zone_are_not_missed(cloud: LiveCloud) -> None:
+    """With most VMs of its zone."""
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", 2 if number <= 6 else 1)
+    read_cloud(cloud, PassKind.CHANGES)
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    FailoverZone.objects.update_or_create(zone="az-a", defaults={"vm_count": VMS})
+    aggregates = cloud.region["compute"]["aggregates"]
+    aggregates[0]["hosts"] = ["svc1"]
+    second = {"id": 2, "uuid": "a2", "name": "az-b", "hosts": ["svc2"]}
+    aggregates.append({**second, "metadata": {"availability_zone": "az-b"}})
+    read_cloud(cloud, PassKind.HOSTS)
+    assert Host.objects.get(name="node2").zone == "az-b"
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 2
+    assert FailoverZone.objects.get(zone="az-a").vm_count == 2
+    assert unbelieved_zones() == {}
+
+
+@pytest.mark.parametrize("kind", [PassKind.CHANGES, PassKind.SERVERS])
+def test_a_pass_that_dies_after_it_removed_vms_leaves_no_list_cut_short(
+    cloud: LiveCloud, monkeypatch: pytest.MonkeyPatch, kind: PassKind
+) -> None:
+    """What follows the removals, as the rooms of all hosts, may find what it needs busy."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    FailoverZone.objects.update_or_create(zone="az-a", defaults={"vm_count": VMS})
+    for number in range(1, VMS + 1):
+        cloud.delete(f"v{number}")
+    usual = registry.steps
+
+    def without_end(phase: Phase) -> list[Step]:
+        if phase is Phase.FINISH:
+            raise Busy("a room was not free")
+        return usual(phase)
+
+    monkeypatch.setattr(registry, "steps", without_end)
+    with pytest.raises(Busy):
+        read_cloud(cloud, kind)
+    monkeypatch.undo()
+    assert stored() == 0
+    read_cloud(cloud, PassKind.CHANGES)
+    assert unbelieved_zones() == {}
+    assert FailoverZone.objects.get(zone="az-a").vm_count == 0
+
+
+@pytest.mark.parametrize("status", ["SHELVED_OFFLOADED", "SOFT_DELETED"])
+def test_vms_that_are_shelved_are_not_missed_in_their_zone(cloud: LiveCloud, status: str) -> None:
+    """Neither all at once nor when the last one is deleted, shelved or not."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    for number in range(2, VMS + 1):
+        cloud.put(f"v{number}", 1 if status == "SOFT_DELETED" else None, status=status)
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 1
+    for number in (1, 2):
+        cloud.delete(f"v{number}")
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 0
+    assert unbelieved_zones() == {}
+
+
+def test_vms_whose_hosts_nova_does_not_tell_are_missed(cloud: LiveCloud) -> None:
+    """As when the login is no administrator any more."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", None)
+    read_cloud(cloud, PassKind.CHANGES)
+    assert "az-a" in unbelieved_zones()
 
 
 @pytest.mark.parametrize("sees", [None, OWN])

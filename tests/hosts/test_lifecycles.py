@@ -277,12 +277,16 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
     cloud = Cloud()
     look(cloud)
     abort_onboarding("h1", actor=ANN, request_id="r", reason="wrong rack")
+    with pytest.raises(OnboardingRefused, match="aborted still"):
+        order()
     cloud.refuses["DELETE servers"] = Refusal(status=409, message="locked")
     assert look(cloud) == {"trouble": 1}
     assert HostLifecycle.objects.get().trouble == "refused (409): locked"
     assert Host.objects.get().conditions["Onboarding"] == "True"
     cloud.refuses.clear()
     look(cloud)
+    assert look(cloud) == {"aborting": 1}
+    later(minutes=3)
     assert look(cloud) == {"aborted": 1}
     found = Host.objects.get()
     assert found.conditions == {"Onboarding": "False", "Ready": "False"}
@@ -293,6 +297,69 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
     assert order().phase == "initial"  # it may be ordered anew
     Host.objects.filter(pk=host.pk).update(maintenance=Maintenance.TERMINATION)
     assert look(cloud)["aborted"] == 1
+
+
+@pytest.mark.django_db
+def test_a_test_vm_that_comes_after_the_abort_is_deleted_too() -> None:
+    """Nova took what it was asked for, and nobody had its answer."""
+    new_host()
+    order()
+    cloud = Cloud()
+    usual, asked = cloud.change, list[Json]()
+
+    def lost(service: str, method: str, path: str, body: Json) -> Refusal | None:
+        if path != "/servers":
+            return usual(service, method, path, body)
+        asked.append((service, method, path, body))
+        raise CloudUnreachable("compute /servers: no answer")
+
+    cloud.change = lost  # type: ignore[method-assign]
+    assert look(cloud) == {"trouble": 1}
+    abort_onboarding("h1", actor=ANN, request_id="r", reason="wrong rack")
+    assert look(cloud) == {"aborting": 1}
+    usual(*asked[0])
+    look(cloud)
+    assert not cloud.servers
+    later(minutes=3)
+    assert look(cloud) == {"aborted": 1}
+
+
+@pytest.mark.django_db
+def test_who_is_behind_says_nothing_of_a_host_that_serves() -> None:
+    """Nova answers one worker so late that others have brought the host in meanwhile."""
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    usual = cloud.get
+
+    def late(*_: Any) -> Json:
+        cloud.get = usual  # type: ignore[method-assign]
+        while look(cloud):
+            pass
+        raise CloudUnreachable("compute: no answer")
+
+    cloud.get = late  # type: ignore[assignment, method-assign]
+    look(cloud)
+    host = Host.objects.get()
+    assert (host.conditions, host.condition_reasons, host.is_ready) == ({}, {}, True)
+    assert HostLifecycle.objects.get().trouble == ""
+
+
+@pytest.mark.django_db
+def test_a_host_that_no_list_has_any_more_is_waited_for() -> None:
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    Host.objects.all().delete()
+    assert look(cloud) == {"testing": 1}
+    assert HostLifecycle.objects.get().waits_for == "no list has the host"
+    abort_onboarding("h1", actor=ANN, request_id="r", reason="it is gone")
+    assert look(cloud) == {"aborting": 1}
+    later(minutes=3)
+    assert look(cloud) == {"aborted": 1}
+    assert not cloud.servers
 
 
 @pytest.mark.django_db
@@ -387,6 +454,25 @@ def test_a_host_that_is_kept_after_all_keeps_what_is_left() -> None:
     cloud.refuses.clear()
     assert look(cloud) == {"succeeded": 1}
     assert look(cloud) == {}  # though the list has it still
+
+
+@pytest.mark.django_db
+def test_a_host_that_is_not_to_go_any_more_may_be_brought_in() -> None:
+    """Also before anybody looked at its way out again."""
+    cloud = leaving()
+    cloud.refuses["DELETE os-services"] = Refusal(status=409, message="has VMs")
+    look(cloud)
+    with pytest.raises(OnboardingRefused, match="termination"):
+        order()
+    Host.objects.update(maintenance="")
+    assert (order().kind, order().phase) == ("in", "initial")
+    left = HostLifecycle.objects.get(kind="out")
+    assert (left.phase, left.trouble) == ("aborted", "")
+    assert left.closed_at is not None
+    told = AuditEntry.objects.filter(action="host_lifecycle_phase").latest("pk")
+    assert (told.before, told.after) == (
+        {"phase": "offboarding"}, {"kind": "out", "phase": "aborted"},
+    )  # fmt: skip
 
 
 @pytest.mark.django_db

@@ -64,6 +64,22 @@ def test_prune_forgets_the_facts_of_other_hosts(tmp_path: Path) -> None:
     assert Host.objects.get(name="h1").building_block == "bb101"
 
 
+def test_a_host_that_was_not_brought_in_stays_out_of_service(tmp_path: Path) -> None:
+    aborted = {"Onboarding": "False", "Ready": "False"}
+    ready = {"reason": "Onboarding", "message": "aborted"}
+    reasons = {"Onboarding": {"reason": "Aborted"}, "Ready": ready}
+    for name in ("h1", "h2"):
+        make_host(name, conditions=aborted, condition_reasons=reasons)
+    path = write(tmp_path, FACTS)
+    assert counts(path, prune=True) == (1, 0, 0, 0)
+    assert counts(path, prune=True) == (0, 1, 0, 0)
+    told, untold = Host.objects.order_by("name")
+    assert told.conditions == aborted | {"Tainted": "False"}
+    assert untold.conditions == aborted
+    assert not told.is_ready
+    assert not untold.is_ready
+
+
 def test_facts_round_trip(tmp_path: Path) -> None:
     make_hosts(2)
     load(write(tmp_path, FACTS))

@@ -10,10 +10,12 @@ import pytest
 from django.db import connection, transaction
 from structlog.testing import capture_logs
 
+from capacity.ledger.claims import Eaten
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from hosts.models import Host
 from placement import metrics
+from placement.services.rooms import held_for_others
 from placement.tasks import reconcile_hosts
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.slot_worlds import verify
@@ -405,3 +407,13 @@ def test_a_claim_reads_no_slots_of_other_hosts_whatever_is_known_of_the_table(
         cursor.execute("ANALYZE capacity_reservation")
         cursor.execute("DISCARD PLANS")
     assert reservations_read_by_a_claim(cloud) < alone + 40
+
+
+@pytest.mark.django_db
+def test_a_refusal_on_a_host_that_went_meanwhile_is_one_too() -> None:
+    eaten = Eaten(host_id=0, resource="vcpus", taken=2, effective=1, before=1)
+
+    refusal = held_for_others(eaten, {})
+
+    assert (refusal.status, refusal.wire_code) == (409, "placement.undefined_code")
+    assert "concurrent" not in refusal.message

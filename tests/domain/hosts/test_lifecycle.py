@@ -116,6 +116,8 @@ def test_handover_is_traits_then_aggregates(facts: dict[str, Any], do: Do, targe
 def test_an_abort_is_over_when_no_test_vm_is_left() -> None:
     assert act(Phase.ABORTING, Found(test_vms=(VM,))).do is Do.DELETE_TEST_VM
     assert act(Phase.ABORTING, Found()) == Act(do=Do.ADVANCE, target="aborted")
+    assert act(Phase.ABORTING, Found(), tried_at=ago(minutes=2, seconds=59)).do is Do.WAIT
+    assert act(Phase.ABORTING, Found(), tried_at=ago(minutes=3)).target == "aborted"
 
 
 @pytest.mark.parametrize(
