@@ -103,6 +103,30 @@ def test_copying_goes_on_wherever_it_was_killed(upstream: UpstreamPlacement) -> 
 
 
 @pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("is_read_whole", [False, True])
+def test_what_was_given_back_between_two_beginnings_is_in_no_copy(
+    upstream: UpstreamPlacement, is_read_whole: bool
+) -> None:
+    database = ("--from-database", upstream.database) if is_read_whole else ()
+    step("copy", *database)
+    client = PlacementClient(version="1.36")
+    consumers = [f"/allocations/{UUID(int=(1 << 72) + number)}" for number in range(SMALL_HOSTS)]
+    for number, consumer in enumerate(consumers):
+        assert client.put(consumer, claim(number, None)).status == 204
+    one_round()
+    assert_same(upstream)
+    assert step("stop")["phase"] == Phase.OFF
+
+    assert client.delete(consumers[0]).status == 204  # which moves no generation
+    step("copy", *database)
+    assert_same(upstream)
+    execute(LONG_AGO)
+    step("switch")
+    assert client.get(consumers[0]).json["allocations"] == {}
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
 def test_copying_ends_where_as_much_is_written_meanwhile(
     upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
