@@ -255,6 +255,33 @@ def test_a_provider_that_moved_without_us_stops_a_switch_after_it_was_copied(
 
 
 @pytest.mark.usefixtures("_small")
+def test_a_provider_for_which_nobody_named_a_uuid_has_the_same_on_both_sides(
+    upstream: UpstreamPlacement, settings: Any
+) -> None:
+    settings.ALLOWED_HOSTS = ["placement.example"]
+    client = PlacementClient(Host="placement.example")
+
+    def make(name: str, version: str) -> None:
+        answer = client.post("/resource_providers", {"name": name}, version=version)
+        assert answer.status == (200 if version == "1.36" else 201), answer.content
+        made = answer.headers["location"].removeprefix("http://placement.example/placement")
+        inventory = {"resource_class": "VGPU", "total": 1}
+        assert client.post(f"{made}/inventories", inventory, version="1.36").status == 201
+
+    step("copy")
+    execute(LONG_AGO)
+    make("before", "1.36")
+    for _ in range(2):
+        one_round()
+    assert state.read_state().moved_provider == ""
+    step("switch")
+    make("old", "1.0")
+    make("new", "1.36")
+    assert step("rollback")["phase"] == Phase.COPYING
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
 def test_a_switch_that_is_killed_is_done_or_lets_go(upstream: UpstreamPlacement) -> None:
     step("copy")
     execute(LONG_AGO)
