@@ -69,6 +69,21 @@ def test_a_host_changes_sides_alone_and_returns(
     assert_same(upstream)
 
 
+def test_what_was_given_back_here_is_gone_at_once(
+    client: PlacementClient, upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("switch", "--host", "host-0")
+    path = f"/allocations/{consumer(1)}"
+    assert client.put(path, claim(0, None)).status == 204
+    wait_for_mirror()
+    monkeypatch.setattr(parted, "mirror_soon", lambda: None)
+    assert client.delete(path).status == 204
+    assert MirroredWrite.objects.count() == 1
+    assert client.get(path).json["allocations"] == {}
+    assert_same(upstream)
+    assert client.get(path).json["allocations"] == {}
+
+
 def test_a_vm_moves_between_the_sides_and_back(
     client: PlacementClient, upstream: UpstreamPlacement
 ) -> None:
