@@ -30,7 +30,6 @@ from placement.gateway.hybrid import (
     UNREADABLE,
     CandidatesView,
     HybridView,
-    successful,
     unreadable,
 )
 from placement.gateway.ownership import owned_among
@@ -139,7 +138,7 @@ class WholeCandidatesView(CandidatesView):
             )
         except UNREADABLE as error:
             raise unreadable("candidates") from error
-        return self.merged(successful(ours), theirs, document)
+        return self.merged(self.successful(ours, theirs), theirs, document)
 
     def _asked_whole(self, count: int) -> UpstreamAnswer:
         """Return what the other side finds, of which those of ours alone do not count.

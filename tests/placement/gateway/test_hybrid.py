@@ -390,6 +390,20 @@ def test_without_the_other_side_nothing_is_written(
     assert list(found["provider_summaries"]) == [both.ours]
 
 
+@pytest.mark.parametrize("path", ["/resource_providers", "/allocation_candidates"])
+def test_what_only_they_know_is_answered_as_they_answer(both: Both, path: str) -> None:
+    query = f"{path}?resources=VCPU:1&required=!CUSTOM_THEIRS"
+    request = Request(method="PUT", path="/traits/CUSTOM_THEIRS", minor=39)
+    assert both.direct.send(request).status == 201
+    answer = both.client.get(query)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert both.theirs.encode() in answer.content
+    assert both.ours.encode() not in answer.content
+    known = both.client.get(f"{path}?resources=VCPU:1").headers
+    assert known.keys() <= answer.headers.keys()
+    assert answer.headers["openstack-api-version"] == known["openstack-api-version"]
+
+
 @pytest.mark.parametrize("version", ["1.10", "1.12", "1.36"])
 def test_candidates_of_both_ours_first(both: Both, version: str) -> None:
     def found(query: str) -> tuple[list[str], set[str]]:
