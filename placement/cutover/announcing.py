@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
+import orjson
 import structlog
 from django.db import Error
 from django.http import HttpRequest, HttpResponse
@@ -26,6 +28,7 @@ log = structlog.get_logger(__name__)
 GRACE_SECONDS: Final = 5.0
 #: Answers after which nobody knows whether the write was done.
 UNCERTAIN: Final = frozenset({502, 504})
+NEW_PROVIDERS: Final = "resource_providers"
 
 ANNOUNCE: Final = """
 INSERT INTO placement_forwarded_write (providers, generations, consumers, has_names, ends_at)
@@ -95,22 +98,43 @@ def note_done(number: int, response: HttpResponse) -> None:
 
     Without the database it is taken for ended when its time is over.
     """
-    location = response.headers.get("Location", "")
-    made = touched_by(location.partition(MOUNT)[2], b"").providers if location else ()
+    made = _made(response)
     try:
         fetch_prepared(DONE, [number_array(sorted(made)), number])
     except Error as error:
         log.warning("cutover_write_not_noted", error=str(error))
 
 
-def keep(asked: Asked) -> None:
+def keep(asked: Asked, response: HttpResponse) -> None:
     """Keep a write that was done in this transaction for the other side.
 
     It is about the trees that it changed and those that it names: one that changed nothing, such as
     traits that were there, carries a generation as well.
+
+    Args:
+        asked: The write.
+        response: How it was answered.
     """
     request = asked.request
     minor = negotiated_minor(request.META.get("HTTP_OPENSTACK_API_VERSION"))
     providers = asked.touched.providers | asked.touched.generations
     named = [sorted(providers), sorted(asked.touched.consumers)]
-    run(KEEP, [str(request.method), target_of(request), minor, asked.body, *named])
+    body = _whole_body(asked, response)
+    run(KEEP, [str(request.method), target_of(request), minor, body, *named])
+
+
+def _made(response: HttpResponse) -> frozenset[str]:
+    """Return the UUID of the provider whose address an answer names; none if it names no other."""
+    path = urlsplit(response.headers.get("Location", "")).path
+    return touched_by(path.rpartition(f"{MOUNT}/")[2], b"").providers
+
+
+def _whole_body(asked: Asked, response: HttpResponse) -> bytes:
+    """Return the body of a write, with the UUID of a new provider for which its client named none.
+
+    The other side would make up another one.
+    """
+    if asked.path.strip("/") != NEW_PROVIDERS or asked.touched.providers & _made(response):
+        return asked.body
+    (uuid,) = _made(response)
+    return orjson.dumps({**orjson.loads(asked.body), "uuid": uuid})

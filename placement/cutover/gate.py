@@ -134,7 +134,7 @@ def mirrored(asked: Asked, serve: Callable[[HttpRequest], HttpResponse]) -> Http
         if response.status_code >= FAILED:
             transaction.set_rollback(True)
         else:
-            keep(asked)
+            keep(asked, response)
     return response
 
 

@@ -22,9 +22,14 @@ from core.copying import number_array
 from core.prepared import Row, drop_dead_connection, fetch, fetch_prepared, run
 from journal.errors import HeadroomError
 from placement.cutover.peer import NOT_FOUND, SENDERS, Peer
-from placement.domain.errors import PlacementError
+from placement.domain.errors import (
+    PlacementError,
+    ServiceUnavailable,
+    UpstreamAway,
+    UpstreamUnreachable,
+)
 from placement.domain.replaying import Subject, sendable
-from placement.domain.touched import counts_generations
+from placement.domain.touched import counts_generations, touched_by
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +41,8 @@ MOST_KNOWN: Final = 5000
 FAILED: Final = 400
 SERVER_FAILED: Final = 500
 SHOWN: Final = 300
+#: Errors after which nothing was sent.
+NOT_SENT: Final = (UpstreamUnreachable, UpstreamAway, ServiceUnavailable)
 
 WAITING: Final = """
 SELECT id, roots, consumers::text[], sent_at IS NOT NULL,
@@ -63,6 +70,7 @@ SELECT false, id, method, target, minor, body, providers_after::text, consumers_
   FROM placement_mirrored_write w
  WHERE id = ANY (%(chosen)s::bigint[]) AND NOT EXISTS (SELECT FROM taken t WHERE t.id = w.id)
 """
+UNSENT: Final = "UPDATE placement_mirrored_write SET sent_at = NULL WHERE id = %s"
 REFUSED: Final = "UPDATE placement_mirrored_write SET refusal = %s WHERE id = %s"
 AGAIN: Final = "UPDATE placement_mirrored_write SET refusal = '' WHERE refusal <> ''"
 
@@ -184,6 +192,8 @@ def mirror(
                 refusal = future.result()
             except PlacementError as error:
                 failure = error
+                if isinstance(error, NOT_SENT) and not kept.waiting.was_sent:
+                    _note_unsent(kept)
                 continue
             if refusal:
                 _note_refusal(kept, refusal)
@@ -296,14 +306,19 @@ def sent(peer: Peer, kept: Kept) -> str | None:
 
 
 def is_done(peer: Peer, kept: Kept) -> bool:
-    """Return whether the other side has the generations that we had after a write."""
+    """Return whether the other side has the generations that we had after a write.
+
+    Those of the consumers and providers that it names: of others in the same trees we may have
+    known another number then, since writes of these were done at the same time.
+    """
     for consumer in sorted(kept.waiting.subject.consumers):
         record = peer.consumer(consumer)
         if (record.generation if record else None) != kept.consumers_after.get(consumer):
             return False
-    for uuid, generation in sorted(kept.providers_after.items()):
+    named = touched_by(kept.path, kept.body)
+    for uuid in sorted(named.providers | named.generations):
         row = peer.find(f"/resource_providers/{uuid}")
-        if row is None or row["generation"] != generation:
+        if (row["generation"] if row else None) != kept.providers_after.get(uuid):
             return False
     return True
 
@@ -349,6 +364,12 @@ def _exchanged(gone: Collection[int], chosen: Collection[Waiting]) -> list[Kept]
 
 def _sent_by_others(one: Waiting) -> Waiting:
     return replace(one, was_sent=True, is_over=False)
+
+
+def _note_unsent(kept: Kept) -> None:
+    """Let a write go out as soon as the other side is there again, which has never seen it."""
+    drop_dead_connection()
+    run(UNSENT, [kept.number])
 
 
 def _note_refusal(kept: Kept, refusal: str) -> None:

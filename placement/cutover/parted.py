@@ -97,7 +97,7 @@ def _here(asked: Asked, serve: Serve) -> HttpResponse | None:
         if response.status_code >= FAILED:
             transaction.set_rollback(True)
             return response
-        keep(asked)
+        keep(asked, response)
     mirror_soon()
     return response
 

@@ -99,6 +99,11 @@ UPDATE placement_provider p SET origin = 'upstream'
  WHERE p.origin = 'host'
    AND NOT EXISTS (SELECT FROM placement_allocation a WHERE a.provider_id = p.id)
 """
+#: Copies of before: what was deleted since moved no generation, and nobody announced it.
+ALL_DUE: Final = """
+INSERT INTO placement_copy_due (kind, uuid)
+SELECT 'provider', uuid FROM placement_provider WHERE origin = 'upstream' ON CONFLICT DO NOTHING
+"""
 FAILED: Final = """
 UPDATE placement_cutover SET last_error = %s, last_error_at = clock_timestamp()
 """
@@ -177,13 +182,15 @@ def read_state() -> State:
 def begin() -> bool:
     """Begin to copy, unless that has begun; return whether it had not.
 
-    Providers of hosts that nobody uses become copies: the other side has the same hosts.
+    Providers of hosts that nobody uses become copies: the other side has the same hosts. Copies of
+    an earlier beginning are due, whatever their generations are.
     """
     drop_dead_connection()
     with transaction.atomic():
         if not run(BEGIN).fetchall():
             return False
         run(ADOPT)
+        run(ALL_DUE)
     return True
 
 

@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import orjson
+import structlog
 
 from core.conf import headroom
 from journal.errors import HeadroomError
-from placement.domain.errors import UpstreamFailed
+from placement.domain.errors import ServiceUnavailable, UpstreamFailed
 from placement.domain.schemas import CONSUMER_GENERATIONS_SINCE
 from placement.gateway.current import current_upstream
 from placement.gateway.headers import Header
 from placement.gateway.upstream import UpstreamAnswer
+
+log = structlog.get_logger(__name__)
 
 OK: Final = 200
 UNAUTHORIZED: Final = 401
@@ -82,8 +85,10 @@ def by_service_account() -> Asks:
 def token_of(gateway: Any) -> Callable[[bool], str]:  # Any: settings of a floor above
     """Return what gives tokens; it is told whether the last one was refused.
 
+    While Keystone cannot be asked, it raises ServiceUnavailable.
+
     Raises:
-        NoAccountError: neither an account nor a token is set.
+        NoAccountError: neither an account nor a token is set, or the account cannot be used.
     """
     if gateway.token is not None:
         fixed = gateway.token.get_secret_value()
@@ -91,15 +96,29 @@ def token_of(gateway: Any) -> Callable[[bool], str]:  # Any: settings of a floor
     if not gateway.cloud:
         raise NoAccountError("set HEADROOM_GATEWAY__CLOUD (or HEADROOM_GATEWAY__TOKEN)")
     import openstack  # noqa: PLC0415 - takes half a second
+    from keystoneauth1.exceptions import ClientException  # noqa: PLC0415 - as above
+    from openstack.exceptions import SDKException  # noqa: PLC0415 - as above
 
-    session = openstack.connect(cloud=gateway.cloud).session
+    try:
+        session = openstack.connect(
+            cloud=gateway.cloud, api_timeout=gateway.timeout_seconds
+        ).session
+    except (SDKException, ClientException) as error:
+        raise NoAccountError(f"cloud {gateway.cloud!r}: {error}") from error
     lock = threading.Lock()
 
     def token(is_refused: bool) -> str:  # noqa: FBT001 - a callable of one argument
-        with lock:
-            if is_refused:
-                session.invalidate()
-            return cast("str", session.get_token())
+        try:
+            with lock:
+                if is_refused:
+                    session.invalidate()
+                return cast("str", session.get_token())
+        except (SDKException, ClientException) as error:
+            log.warning("gateway_no_token", error=str(error))
+            raise ServiceUnavailable(
+                "Keystone gives no token for the account of the gateway: see the log",
+                headers={"Retry-After": "5"},
+            ) from error
 
     return token
 

@@ -186,6 +186,10 @@ class HybridView(ForwardView):
             response.headers[LAST_MODIFIED] = newest
         return response
 
+    def successful(self, ours: HttpResponse, theirs: UpstreamAnswer) -> HttpResponse:
+        """Return the answer whose headers fit a success: ours, unless it alone is none."""
+        return ours if ours.status_code == OK else response_of(theirs, self.http_request)
+
     def _headers(self) -> list[Header]:
         return [
             (name, text)
@@ -272,7 +276,7 @@ class ProvidersView(HybridView):
             document = {"resource_providers": merged_providers(found, listed, taken)}
         except UNREADABLE as error:
             raise unreadable("a list of providers") from error
-        return self.merged(successful(ours), theirs, document)
+        return self.merged(self.successful(ours, theirs), theirs, document)
 
     def _created(self, items: Mapping[str, str]) -> HttpResponse:
         body = object_of(self.body)
@@ -345,7 +349,7 @@ class CandidatesView(HybridView):
             )
         except UNREADABLE as error:
             raise unreadable("candidates") from error
-        return self.merged(successful(ours), theirs, document)
+        return self.merged(self.successful(ours, theirs), theirs, document)
 
     def _degraded(self, ours: HttpResponse) -> HttpResponse:
         """Return ours alone where that is asked for; to be called while an error is handled.
@@ -391,11 +395,6 @@ def object_of(body: bytes) -> Mapping[str, Any]:  # Any: JSON that nobody has ch
     except orjson.JSONDecodeError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def successful(ours: HttpResponse) -> HttpResponse:
-    """Return an answer whose headers fit a success."""
-    return ours if ours.status_code == OK else HttpResponse()
 
 
 def unreadable(what: str) -> UpstreamFailed:

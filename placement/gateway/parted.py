@@ -30,7 +30,6 @@ from placement.gateway.hybrid import (
     UNREADABLE,
     CandidatesView,
     HybridView,
-    successful,
     unreadable,
 )
 from placement.gateway.ownership import owned_among
@@ -44,27 +43,29 @@ LIMIT: Final = re.compile(r"(?<=[?&])limit=[^&]*&?")
 #: Candidates that are asked for beyond the limit: those of ours alone do not count.
 MORE: Final = 200
 
+#: A consumer of which the other side has not all of our writes yet was wholly ours, and holds what
+#: they left of it.
 HOLDS_OURS: Final = """
 SELECT EXISTS (
     SELECT FROM placement_consumer k
       JOIN placement_allocation a ON a.consumer_id = k.id
       JOIN placement_provider p ON p.id = a.provider_id
      WHERE k.uuid = ANY (%s::uuid[]) AND p.origin <> 'upstream')
+    OR EXISTS (SELECT FROM placement_mirrored_write m WHERE m.consumers && %s::uuid[])
 """
 NEWEST: Final = "SELECT coalesce(max(id), 0) FROM placement_mirrored_write"
 IS_LEFT: Final = "SELECT EXISTS (SELECT FROM placement_mirrored_write WHERE id <= %s::bigint)"
 
 
 class ConsumerView(HybridView):
-    """What a consumer holds: whole here if any of it is ours, else over there."""
+    """What a consumer holds: whole here if any of it is ours, or was just now, else over there."""
 
     def _routed(self, items: Mapping[str, str]) -> HttpResponse:
         uuid = items["consumer_uuid"]
-        if (
-            canonical_uuid(uuid) == uuid
-            and fetch_prepared(HOLDS_OURS, [number_array([uuid])])[0][0]
-        ):
-            return self.by_us(items)
+        if canonical_uuid(uuid) == uuid:
+            uuids = number_array([uuid])
+            if fetch_prepared(HOLDS_OURS, [uuids, uuids])[0][0]:
+                return self.by_us(items)
         return self.by_them()
 
 
@@ -137,7 +138,7 @@ class WholeCandidatesView(CandidatesView):
             )
         except UNREADABLE as error:
             raise unreadable("candidates") from error
-        return self.merged(successful(ours), theirs, document)
+        return self.merged(self.successful(ours, theirs), theirs, document)
 
     def _asked_whole(self, count: int) -> UpstreamAnswer:
         """Return what the other side finds, of which those of ours alone do not count.

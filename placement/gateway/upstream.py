@@ -226,6 +226,11 @@ class Upstream:
             link.endheaders(body or None)
             with link.getresponse() as response:
                 answer = _whole(response, self._options.most_answer_bytes, spools=spools)
+        except TimeoutError as error:
+            link.close()
+            if error.errno is None:
+                raise
+            raise _LinkBrokenError(str(error)) from error  # the system gave it up, no clock of ours
         except BaseException:
             link.close()
             raise
@@ -271,9 +276,9 @@ def _connect(link: Link) -> None:
         return
     try:
         link.connect()
-    except TimeoutError:
-        raise
     except OSError as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            raise
         raise _NotConnectedError(str(error) or type(error).__name__) from error
 
 

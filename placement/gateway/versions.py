@@ -20,8 +20,10 @@ from placement.domain.microversion import (
 )
 from placement.gateway.current import current_upstream
 
-#: How long an answer holds; a service gets new versions with a new release.
+#: How long an answer holds, or that there was none; a service gets new versions with a new release.
 KNOWN_SECONDS: Final = 60.0
+#: How long whoever asks waits for it at the most: clients wait meanwhile, and it is no work.
+ASK_SECONDS: Final = 5.0
 OK: Final = 200
 
 _lock: Final = threading.Lock()
@@ -29,23 +31,46 @@ _known: tuple[object, float, VersionRange] | None = None
 
 
 def common_versions() -> VersionRange:
-    """Return the versions that both speak, as last known; ours while nobody knows theirs."""
-    global _known  # noqa: PLW0603 - one per process
-    settings, known = headroom().gateway, _known
-    if known is not None and known[0] is settings and time.monotonic() < known[1]:
+    """Return the versions that both speak, as last known; ours while nobody knows theirs.
+
+    While one thread asks, the others go by what was known before; only without that they wait.
+    """
+    settings = headroom().gateway
+    known = _known_for(settings)
+    if known is not None and time.monotonic() < known[1]:
         return known[2]
-    with _lock:
-        known = _known
-        if known is not None and known[0] is settings and time.monotonic() < known[1]:
-            return known[2]
-        last = known[2] if known is not None and known[0] is settings else OURS
-        _known = settings, time.monotonic() + KNOWN_SECONDS, _asked() or last
-        return _known[2]
+    if not _lock.acquire(blocking=known is None):
+        return known[2] if known is not None else OURS
+    try:
+        return _asked_for(settings)
+    finally:
+        _lock.release()
+
+
+def _known_for(settings: object) -> tuple[object, float, VersionRange] | None:
+    known = _known
+    return known if known is not None and known[0] is settings else None
+
+
+def _asked_for(settings: object) -> VersionRange:
+    """Return what is known; ask if that is nothing, or too old."""
+    global _known  # noqa: PLW0603 - one per process
+    known = _known_for(settings)
+    if known is not None and time.monotonic() < known[1]:
+        return known[2]
+    found = _asked() or (known[2] if known is not None else OURS)
+    _known = settings, time.monotonic() + KNOWN_SECONDS, found
+    return found
 
 
 def _asked() -> VersionRange | None:
     try:
-        answer = current_upstream().send("GET", "/", headers=[("Accept", "application/json")])
+        answer = current_upstream().send(
+            "GET",
+            "/",
+            headers=[("Accept", "application/json")],
+            until=time.monotonic() + ASK_SECONDS,
+        )
         theirs = version_range(orjson.loads(answer.body)) if answer.status == OK else None
     except (PlacementError, orjson.JSONDecodeError):
         return None

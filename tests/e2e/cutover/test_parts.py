@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
+import openstack
 import pytest
 from django.core.management import CommandError
 
 from placement.cutover import parted
+from placement.cutover.rounds import one_round
 from placement.models import MirroredWrite, Phase, WriteFence
-from tests.e2e.cutover.driving import step
-from tests.e2e.cutover.halves import CONSUMERS, HOSTS, assert_same, consumer, hosts_of, old, ours
+from tests.e2e.cutover.driving import execute, forget_peer, step, wait_for_mirror
+from tests.e2e.cutover.halves import (
+    CONSUMERS,
+    HOSTS,
+    LEFT,
+    assert_same,
+    consumer,
+    hosts_of,
+    old,
+    ours,
+)
 from tests.e2e.placement_peers import PlacementServer, Request
 from tests.e2e.upstream_placement import UpstreamPlacement
 from tests.e2e.write_load import PROJECT, cell_of, claim, root_of
 from tests.factories import make_host
 from tests.placement.client import PlacementClient
+from tests.placement.gateway.accounts import Keystone
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e]
 
@@ -54,6 +67,21 @@ def test_a_host_changes_sides_alone_and_returns(
     assert not ours()
     assert client.put(new, claim(1, 1)).status == 204
     assert_same(upstream)
+
+
+def test_what_was_given_back_here_is_gone_at_once(
+    client: PlacementClient, upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("switch", "--host", "host-0")
+    path = f"/allocations/{consumer(1)}"
+    assert client.put(path, claim(0, None)).status == 204
+    wait_for_mirror()
+    monkeypatch.setattr(parted, "mirror_soon", lambda: None)
+    assert client.delete(path).status == 204
+    assert MirroredWrite.objects.count() == 1
+    assert client.get(path).json["allocations"] == {}
+    assert_same(upstream)
+    assert client.get(path).json["allocations"] == {}
 
 
 def test_a_vm_moves_between_the_sides_and_back(
@@ -109,6 +137,46 @@ def test_a_write_of_both_sides_sends_what_is_lacking_there_first(
     assert client.delete(path).status == 204
     assert client.put(path, claim(1, None)).status == 204  # known to the mirror alone
     assert_same(upstream)
+
+
+def test_without_keystone_a_write_of_both_sides_is_answered_and_read_back_later(
+    client: PlacementClient,
+    upstream: UpstreamPlacement,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step("switch", "--host", "host-0")
+    path = f"/allocations/{consumer(1)}"
+    assert client.put(path, claim(0, None)).status == 204
+    wait_for_mirror()
+    forget_peer()
+    keystone = Keystone()
+    monkeypatch.setattr(openstack, "connect", keystone.connect)
+    account = {"cloud": "known", "token": None}
+    gateway = settings.HEADROOM.gateway.model_copy(update=account)
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"gateway": gateway})
+
+    keystone.is_away = True
+    assert client.put(path, claim(1, 1)).status == 204  # by the client's own token
+    assert WriteFence.objects.count() == 1
+    other = f"/allocations/{consumer(2)}"
+    assert client.put(other, claim(2, None)).status == 204
+    keystone.is_away = False
+    for statement in LEFT:
+        execute(statement)
+    assert client.put(path, claim(0, 2)).status == 204
+    one_round()
+
+    keystone.is_away = True
+    assert client.put(path, claim(0, 3)).status == 204
+    wait_for_mirror()
+    refused = client.put(path, claim(1, 4))  # what was written here has to be there before
+    assert (refused.status, "retry-after" in refused.headers) == (503, True)
+    assert not WriteFence.objects.exists()
+    keystone.is_away = False
+    assert client.put(path, claim(1, 4)).status == 204
+    assert_same(upstream)
+    forget_peer()
 
 
 def test_what_does_not_fit_is_refused_as_one_placement_would(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from io import StringIO
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
-from placement.cutover import copying, mirroring, rounds, state
+from placement.cutover import announcing, copying, gate, mirroring, rounds, state
 from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
 from placement.cutover.switching import FEW_DUE
+from placement.domain.errors import UpstreamFailed
 from placement.domain.transfer import Contents
+from placement.gateway.upstream import UpstreamAnswer
 from placement.models import CopyDue, Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
@@ -99,6 +103,30 @@ def test_copying_goes_on_wherever_it_was_killed(upstream: UpstreamPlacement) -> 
         call_command("placement_cutover", "copy", stdout=StringIO())
 
     assert die_at_each_distinct_statement(copy, lambda: None, times=1) > 30
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("is_read_whole", [False, True])
+def test_what_was_given_back_between_two_beginnings_is_in_no_copy(
+    upstream: UpstreamPlacement, is_read_whole: bool
+) -> None:
+    database = ("--from-database", upstream.database) if is_read_whole else ()
+    step("copy", *database)
+    client = PlacementClient(version="1.36")
+    consumers = [f"/allocations/{UUID(int=(1 << 72) + number)}" for number in range(SMALL_HOSTS)]
+    for number, consumer in enumerate(consumers):
+        assert client.put(consumer, claim(number, None)).status == 204
+    one_round()
+    assert_same(upstream)
+    assert step("stop")["phase"] == Phase.OFF
+
+    assert client.delete(consumers[0]).status == 204  # which moves no generation
+    step("copy", *database)
+    assert_same(upstream)
+    execute(LONG_AGO)
+    step("switch")
+    assert client.get(consumers[0]).json["allocations"] == {}
     assert_same(upstream)
 
 
@@ -231,6 +259,33 @@ def test_a_provider_that_moved_without_us_stops_a_switch_after_it_was_copied(
 
 
 @pytest.mark.usefixtures("_small")
+def test_a_provider_for_which_nobody_named_a_uuid_has_the_same_on_both_sides(
+    upstream: UpstreamPlacement, settings: Any
+) -> None:
+    settings.ALLOWED_HOSTS = ["placement.example"]
+    client = PlacementClient(Host="placement.example")
+
+    def make(name: str, version: str) -> None:
+        answer = client.post("/resource_providers", {"name": name}, version=version)
+        assert answer.status == (200 if version == "1.36" else 201), answer.content
+        made = answer.headers["location"].removeprefix("http://placement.example/placement")
+        inventory = {"resource_class": "VGPU", "total": 1}
+        assert client.post(f"{made}/inventories", inventory, version="1.36").status == 201
+
+    step("copy")
+    execute(LONG_AGO)
+    make("before", "1.36")
+    for _ in range(2):
+        one_round()
+    assert state.read_state().moved_provider == ""
+    step("switch")
+    make("old", "1.0")
+    make("new", "1.36")
+    assert step("rollback")["phase"] == Phase.COPYING
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_small")
 def test_a_switch_that_is_killed_is_done_or_lets_go(upstream: UpstreamPlacement) -> None:
     step("copy")
     execute(LONG_AGO)
@@ -310,6 +365,67 @@ def write_all_kinds(number: int) -> None:
     if number % 3:
         client.call("DELETE", f"/resource_providers/{made}")
     client.put(f"/traits/CUSTOM_{number}")
+
+
+AGED = "UPDATE placement_mirrored_write SET sent_at = sent_at - interval '1 hour'"
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.mark.usefixtures("_small")
+def test_writes_of_one_tree_at_once_are_each_known_to_be_done(
+    upstream: UpstreamPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step("copy")
+    execute(LONG_AGO)
+    step("switch")
+    is_kept, goes_on = threading.Event(), threading.Event()
+
+    def keep_and_wait(asked: Any, *rest: Any) -> None:
+        announcing.keep(asked, *rest)
+        if root_of(0) in asked.path:
+            is_kept.set()
+            assert goes_on.wait(PATIENCE_SECONDS)
+
+    monkeypatch.setattr(gate, "keep", keep_and_wait)
+    statuses: dict[str, int] = {}
+
+    def add(provider: str) -> None:
+        body = {"resource_class": "MEMORY_MB", "total": 1}
+        client = PlacementClient(version="1.36")
+        answer = client.post(f"/resource_providers/{provider}/inventories", body)
+        statuses[provider] = answer.status
+
+    def add_first() -> None:
+        try:
+            add(root_of(0))
+        finally:
+            connection.close()
+
+    first = threading.Thread(target=add_first)
+    first.start()
+    assert is_kept.wait(PATIENCE_SECONDS)
+    add(cell_of(0))  # neither sees what the other one does
+    goes_on.set()
+    first.join(PATIENCE_SECONDS)
+    assert statuses == {root_of(0): 201, cell_of(0): 201}
+
+    with opened_peer() as peer:
+        send = peer.send
+
+        def unheard(*request: Any) -> UpstreamAnswer:
+            assert send(*request).status == 201
+            raise UpstreamFailed("the connection ended")
+
+        for _ in statuses:
+            with monkeypatch.context() as patched:
+                patched.setattr(peer, "send", unheard)
+                with pytest.raises(UpstreamFailed):
+                    mirroring.mirror(peer)
+            execute(AGED)
+        left = mirroring.mirror(peer)
+    assert (left.count, left.refused) == (0, 0)
+    step("rollback")
+    assert_same(upstream)
 
 
 @pytest.mark.usefixtures("_small")

@@ -281,6 +281,24 @@ def test_what_never_arrived_is_on_neither_side_once_it_is_healed(both: Both, cut
     assert not SplitConsumer.objects.exists()
 
 
+def test_a_write_that_cannot_be_given_back_now_holds_up_no_other(both: Both, cut: CutLink) -> None:
+    first, second = uuid(), uuid()
+    assert both.put(first, 1, 1).status == 204
+    assert both.put(second, 2, 1).status == 204
+    cut.cuts["POST"] = "lost"
+    for consumer in (first, second):
+        assert both.put(consumer, 3, 2, generation=1).status == 502
+    cut.cuts.clear()
+    both.client.set_inventory(both.ours, VCPU={"total": 8, "min_unit": 2})
+    assert heal_later() == {"settled": 1, "left": 1}
+    (row,) = SplitWrite.objects.all()
+    assert (set(row.theirs), "min_unit" in row.error) == ({first}, True)
+    assert both.held(second) == (2, 1)
+    both.client.set_inventory(both.ours, VCPU=8)
+    assert heal_later() == {"settled": 1, "left": 0}
+    assert (both.held(first), both.used()) == ((1, 1), (3, 2))
+
+
 def heal_later() -> dict[str, int]:
     """Heal when any request has ended."""
     SplitWrite.objects.update(ends_at=F("created_at") - timedelta(seconds=1))
@@ -370,6 +388,20 @@ def test_without_the_other_side_nothing_is_written(
     client = gateway(candidates_degrade=True)
     found = client.get("/allocation_candidates?resources=VCPU:1").json
     assert list(found["provider_summaries"]) == [both.ours]
+
+
+@pytest.mark.parametrize("path", ["/resource_providers", "/allocation_candidates"])
+def test_what_only_they_know_is_answered_as_they_answer(both: Both, path: str) -> None:
+    query = f"{path}?resources=VCPU:1&required=!CUSTOM_THEIRS"
+    request = Request(method="PUT", path="/traits/CUSTOM_THEIRS", minor=39)
+    assert both.direct.send(request).status == 201
+    answer = both.client.get(query)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert both.theirs.encode() in answer.content
+    assert both.ours.encode() not in answer.content
+    known = both.client.get(f"{path}?resources=VCPU:1").headers
+    assert known.keys() <= answer.headers.keys()
+    assert answer.headers["openstack-api-version"] == known["openstack-api-version"]
 
 
 @pytest.mark.parametrize("version", ["1.10", "1.12", "1.36"])

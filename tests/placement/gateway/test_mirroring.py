@@ -15,6 +15,13 @@ from django.db import connection
 
 from placement.cutover import mirroring
 from placement.cutover.peer import SENDERS
+from placement.domain.errors import (
+    PlacementError,
+    ServiceUnavailable,
+    UpstreamAway,
+    UpstreamFailed,
+    UpstreamUnreachable,
+)
 from placement.gateway.upstream import UpstreamAnswer
 from placement.models import MirroredWrite
 
@@ -40,14 +47,17 @@ class Other:
 
     def begin(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(work())
+        try:
+            future.set_result(work())
+        except PlacementError as error:
+            future.set_exception(error)
         return future
 
     def send(self, method: str, target: str, minor: int, body: bytes) -> UpstreamAnswer:
         del method, target, minor
         number = int(orjson.loads(body))
-        self.came.append(number)
         self.on_send(number)
+        self.came.append(number)
         return REFUSED if number in self.refuses else DONE
 
 
@@ -142,3 +152,31 @@ def test_few_may_be_left_while_writes_go_on() -> None:
     MirroredWrite.objects.filter(id__gt=5).delete()
     assert mirrored(other, few=5).count == 5
     assert other.came == []
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_at_once"),
+    [
+        pytest.param(UpstreamUnreachable("no connection"), True, id="no connection"),
+        pytest.param(UpstreamAway("left alone"), True, id="left alone"),
+        pytest.param(ServiceUnavailable("no token"), True, id="no token"),
+        pytest.param(UpstreamFailed("the connection ended"), False, id="may have come"),
+    ],
+)
+def test_what_was_never_sent_goes_as_soon_as_the_other_side_is_there(
+    error: PlacementError, goes_at_once: bool
+) -> None:
+    write = keep(1, 1, 1)
+    write.target = f"/resource_providers/{UUID(int=1)}/traits"  # tells by no generation
+    write.save(force_insert=True)
+    other = Other()
+
+    def fail(_: int) -> None:
+        raise error
+
+    other.on_send = fail
+    with pytest.raises(type(error)):
+        mirrored(other)
+    other.on_send = lambda _: None
+    assert mirrored(other).count == (0 if goes_at_once else 1)
+    assert other.came == ([1] if goes_at_once else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
 import ssl
@@ -14,7 +15,13 @@ from typing import Any
 
 import pytest
 
-from placement.domain.errors import UpstreamAway, UpstreamFailed, UpstreamTooSlow
+from placement.domain.errors import (
+    UpstreamAway,
+    UpstreamFailed,
+    UpstreamTooSlow,
+    UpstreamUnreachable,
+)
+from placement.gateway.links import BoundedSocket
 from placement.gateway.upstream import Upstream, UpstreamOptions
 from tests.bad_peer import LARGE_BYTES, LARGE_PIECE, BadPeer
 
@@ -106,6 +113,28 @@ def test_only_what_changes_nothing_is_sent_twice(
         send(client(peer.port), word, method)
     assert caught.value.status == 502
     assert len(peer.asked) == tries
+
+
+@pytest.mark.parametrize(("method", "tries"), [("GET", 2), ("PUT", 1)])
+def test_a_connection_that_the_system_gives_up_may_have_carried_the_request(
+    peer: BadPeer, monkeypatch: pytest.MonkeyPatch, method: str, tries: int
+) -> None:
+    def give_up(*_: object) -> int:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")  # as after lost keep-alives
+
+    monkeypatch.setattr(BoundedSocket, "recv_into", give_up)
+    sent = []
+    send_all = BoundedSocket.sendall
+
+    def sendall(self: BoundedSocket, *arguments: Any) -> None:
+        sent.append(arguments)
+        send_all(self, *arguments)
+
+    monkeypatch.setattr(BoundedSocket, "sendall", sendall)
+    with pytest.raises(UpstreamFailed) as caught:
+        send(client(peer.port), "fine", method)
+    assert not isinstance(caught.value, UpstreamUnreachable)
+    assert len(sent) == tries
 
 
 def test_connections_are_used_again(peer: BadPeer) -> None:
