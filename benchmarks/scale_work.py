@@ -79,8 +79,9 @@ ALLOCATIONS: Final = """
 INSERT INTO placement_project (external_id)
 SELECT DISTINCT project_id FROM hosts_instance ON CONFLICT DO NOTHING;
 INSERT INTO placement_user (external_id) VALUES ('user') ON CONFLICT DO NOTHING;
-INSERT INTO placement_consumer (uuid, generation, project_id, user_id)
-SELECT vm.openstack_id::uuid, 1, project.id, (SELECT min(id) FROM placement_user)
+INSERT INTO placement_consumer (uuid, generation, project_id, user_id, created_at, updated_at)
+SELECT vm.openstack_id::uuid, 1, project.id, (SELECT min(id) FROM placement_user), '2026-01-01',
+       '2026-01-01'  -- long before the list of VMs
   FROM hosts_instance vm JOIN placement_project project ON project.external_id = vm.project_id
   JOIN hosts_host host ON host.id = vm.host_id
   JOIN placement_provider provider ON provider.uuid::text = host.openstack_id;

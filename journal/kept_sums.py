@@ -15,11 +15,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+import structlog
 from django.conf import settings
+from django.db import DatabaseError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from journal.metrics import once_per_scrape, scrape_cursor
+from journal.metrics import once_per_scrape
 
+log = structlog.get_logger(__name__)
+
+#: What one sum may take: no scrape waits for it.
+LIMIT_MILLISECONDS: Final = 60_000
 #: Sums that the task kept so many of its intervals ago are not told any more.
 INTERVALS_TOLD: Final = 10
 
@@ -111,13 +117,30 @@ def _read_kept(cursor: CursorWrapper) -> dict[tuple[str, str], str]:
 
 
 def keep_sums() -> int:
-    """Sum up everything that is kept; return how many. Each is a transaction of its own."""
+    """Sum up everything that is kept; return how many. Each is a transaction of its own.
+
+    Raises:
+        DatabaseError: The first one that failed did; all others are kept.
+    """
+    failure: DatabaseError | None = None
     for sums in _known.values():
-        with scrape_cursor() as cursor:
-            query = sums.query(cursor)
-            figures = json.dumps(query.rows(cursor), default=_number)
-            cursor.execute(KEEP, {"name": sums.name, "digest": query.digest, "figures": figures})
+        try:
+            _keep(sums)
+        except DatabaseError as error:
+            log.warning("metrics_sums_not_kept", name=sums.name, error=str(error))
+            failure = failure or error
+    if failure is not None:
+        raise failure
     return len(_known)
+
+
+def _keep(sums: Sums) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        limit = [str(LIMIT_MILLISECONDS)]
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", limit)
+        query = sums.query(cursor)
+        figures = json.dumps(query.rows(cursor), default=_number)
+        cursor.execute(KEEP, {"name": sums.name, "digest": query.digest, "figures": figures})
 
 
 def _number(value: object) -> float:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import DataError, connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -80,6 +80,18 @@ def test_sums_of_other_parameters_are_not_told() -> None:
         assert read(chosen(2)) == [[2]]
     finally:
         del kept_sums._known[NAME]
+
+
+def test_sums_that_cannot_be_had_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = kept_sums.kept_sums("a_wrong_one", "SELECT 1 / 0")
+    monkeypatch.setattr(kept_sums, "_known", {wrong.name: wrong, **kept_sums._known})
+
+    with pytest.raises(DataError):
+        keep_sums()
+
+    kept = set(KeptSums.objects.values_list("name", flat=True))
+    assert kept == set(kept_sums._known) - {wrong.name}
+    assert kept
 
 
 def test_a_scrape_tells_the_same_with_and_without_kept_sums() -> None:
