@@ -145,6 +145,8 @@ def _regrouped(
     added: Sequence[ReservationRow],
     keys_of: Callable[[ReservationRow], Iterable[_Key]],
 ) -> Mapping[_Key, tuple[ReservationRow, ...]]:
+    if not groups and not gone:
+        return _grouped(added, keys_of) or groups
     members: dict[_Key, dict[int, ReservationRow]] = {}
     for rows, is_added in ((gone, False), (added, True)):
         for row in rows:
@@ -165,6 +167,19 @@ def _regrouped(
             for key, group in members.items()
         }
     )
+
+
+def _grouped(
+    rows: Sequence[ReservationRow], keys_of: Callable[[ReservationRow], Iterable[_Key]]
+) -> Mapping[_Key, tuple[ReservationRow, ...]]:
+    """Group all rows at once: of a large region they are millions, each in a small group."""
+    members: dict[_Key, list[ReservationRow]] = {}
+    for row in sorted(rows, key=_key_of):
+        for key in keys_of(row):
+            group = members.setdefault(key, [])
+            if not group or group[-1] is not row:
+                group.append(row)
+    return Overlaid({key: tuple(group) for key, group in members.items()})
 
 
 def _overlaid(groups: Mapping[_Key, _Value]) -> Overlaid[_Key, _Value]:
