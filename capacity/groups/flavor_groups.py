@@ -66,6 +66,7 @@ class FlavorGroupDef:
         ram_core_ratio_mib: MiB per vCPU when it is the same for all flavors.
         ram_core_ratio_min_mib: Smallest ratio when they differ.
         ram_core_ratio_max_mib: Largest ratio when they differ.
+        lent: Names of flavors that another group has now; only a retired group has any.
     """
 
     name: str
@@ -73,6 +74,12 @@ class FlavorGroupDef:
     ram_core_ratio_mib: int | None = None
     ram_core_ratio_min_mib: int | None = None
     ram_core_ratio_max_mib: int | None = None
+    lent: frozenset[str] = frozenset()
+
+    @property
+    def own_flavors(self) -> tuple[FlavorSpec, ...]:
+        """The flavors whose VMs are of this group and of no other."""
+        return tuple(flavor for flavor in self.flavors if flavor.name not in self.lent)
 
     @property
     def smallest(self) -> FlavorSpec:
@@ -111,6 +118,16 @@ class FlavorGroupBuild:
 
     groups: tuple[FlavorGroupDef, ...]
     skipped: tuple[tuple[str, str], ...]
+
+
+def largest_first(flavor: FlavorSpec) -> tuple[int, int, str]:
+    """Return the key by which the flavors of a group are sorted."""
+    return -flavor.memory_bytes, -flavor.vcpus, flavor.name
+
+
+def groups_of_flavors(groups: Iterable[FlavorGroupDef]) -> dict[str, str]:
+    """Return flavor name -> name of the group that its VMs are of."""
+    return {flavor.name: group.name for group in groups for flavor in group.own_flavors}
 
 
 def flavor_group_problem(group: FlavorGroupDef) -> str | None:
@@ -173,7 +190,7 @@ def build_flavor_groups(
 
     Source: spec commitments, 4.1; spec region-file, ``flavor_group_rules``.
     """
-    ordered = sorted(flavors, key=lambda f: (-f.memory_bytes, -f.vcpus, f.name))
+    ordered = sorted(flavors, key=largest_first)
     occurrences = Counter(flavor.name for flavor in ordered)
     members: dict[str, list[FlavorSpec]] = {}
     skipped: set[tuple[str, str]] = set()

@@ -5,11 +5,11 @@ Both are kept per process and read again when a row behind them changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec
+from capacity.groups.flavor_groups import FlavorGroupDef, FlavorSpec, largest_first
 from capacity.groups.group_settings import SHIPPED, GroupSettings, ResourceFlags
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings
 from core.changes import ROWS_MARK
@@ -18,6 +18,7 @@ from core.process_cache import (
     ProcessCache,
     read_fingerprints,
 )
+from hosts.models import Flavor
 from journal.errors import NotReady
 
 GROUPS_FINGERPRINT = "SELECT * FROM capacity_group_mark()"
@@ -74,30 +75,50 @@ def definitions_fingerprint() -> str:
 
 
 def _load_definitions() -> _Definitions:
-    flavors: dict[int, list[FlavorSpec]] = {}
+    members: dict[int, list[FlavorSpec]] = {}
     for member in FlavorGroupMember.objects.select_related("flavor").order_by(
         "group_id", "position"
     ):
-        flavors.setdefault(member.group_id, []).append(
-            FlavorSpec(
-                name=member.flavor.name,
-                vcpus=member.flavor.vcpus,
-                memory_bytes=member.flavor.memory_bytes,
-                extra_specs=member.flavor.extra_specs,
-            )
-        )
+        members.setdefault(member.group_id, []).append(flavor_spec(member.flavor))
     by_retirement: dict[bool, dict[str, FlavorGroupDef]] = {False: {}, True: {}}
-    for row in FlavorGroup.objects.order_by("name"):
-        if row.pk in flavors:
+    rows = FlavorGroup.objects.select_related("smallest_flavor", "largest_flavor")
+    for row in rows.order_by("name"):
+        flavors = members.get(row.pk, [])
+        lent = _lent_flavors(row, flavors) if row.is_retired else set()
+        if lent:
+            flavors = sorted([*flavors, *lent], key=largest_first)
+        if flavors:
             by_retirement[row.is_retired][row.name] = FlavorGroupDef(
                 name=row.name,
-                flavors=tuple(flavors[row.pk]),
+                flavors=tuple(flavors),
                 ram_core_ratio_mib=row.ram_core_ratio_mib,
                 ram_core_ratio_min_mib=row.ram_core_ratio_min_mib,
                 ram_core_ratio_max_mib=row.ram_core_ratio_max_mib,
+                lent=frozenset(flavor.name for flavor in lent),
             )
     return _Definitions(
         active=MappingProxyType(by_retirement[False]), retired=MappingProxyType(by_retirement[True])
+    )
+
+
+def _lent_flavors(row: FlavorGroup, members: Collection[FlavorSpec]) -> set[FlavorSpec]:
+    """Return the smallest and the largest flavor of a retired group if other groups have them now.
+
+    A flavor is in one group at most. A group that all flavors left, as when it was renamed, is
+    known by these two as long as commitments are held in it.
+    """
+    names = {flavor.name for flavor in members}
+    known = (row.smallest_flavor, row.largest_flavor)
+    return {flavor_spec(flavor) for flavor in known if flavor.name not in names}
+
+
+def flavor_spec(flavor: Flavor) -> FlavorSpec:
+    """Return what capacity needs of a stored flavor."""
+    return FlavorSpec(
+        name=flavor.name,
+        vcpus=flavor.vcpus,
+        memory_bytes=flavor.memory_bytes,
+        extra_specs=flavor.extra_specs,
     )
 
 

@@ -17,10 +17,10 @@ from capacity.groups.flavor_groups import (
     GROUP_EXTRA_SPEC,
     FlavorGroupBuild,
     FlavorGroupDef,
-    FlavorSpec,
     GroupRule,
     build_flavor_groups,
 )
+from capacity.groups.reading import flavor_spec
 from capacity.hooks import hooks
 from capacity.locks import LockSpace, take_lock
 from capacity.models import (
@@ -101,7 +101,7 @@ def refresh_flavor_groups(
         take_lock(LockSpace.FLAVOR_GROUPS, ["*"])
         rows = _load_rows(without_flavor_ids)
         build = build_flavor_groups(
-            (_spec_of(flavor) for flavor in rows.flavors.values()), load_rules()
+            (flavor_spec(flavor) for flavor in rows.flavors.values()), load_rules()
         )
         result = _apply(rows, build)
         now = database_now()
@@ -164,15 +164,6 @@ def _load_rows(without_flavor_ids: Collection[int]) -> _Rows:
             for flavor in Flavor.objects.order_by("name")
             if flavor.pk not in gone
         },
-    )
-
-
-def _spec_of(flavor: Flavor) -> FlavorSpec:
-    return FlavorSpec(
-        name=flavor.name,
-        vcpus=flavor.vcpus,
-        memory_bytes=flavor.memory_bytes,
-        extra_specs=flavor.extra_specs,
     )
 
 

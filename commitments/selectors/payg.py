@@ -47,7 +47,7 @@ def payg_candidates(
 
 def _candidates(key: tuple[str, str, str], group: FlavorGroupDef) -> tuple[PaygVM, ...]:
     project_id, _, zone = key
-    flavors = {flavor.name: flavor for flavor in group.flavors}
+    flavors = {flavor.name: flavor for flavor in group.own_flavors}
     rows = _running_alone().filter(
         project_id=project_id, host__zone=zone, flavor_name__in=list(flavors)
     )

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTextTransform
 
-from capacity.groups.flavor_groups import FlavorGroupDef
+from capacity.groups.flavor_groups import FlavorGroupDef, groups_of_flavors
 from capacity.groups.reading import load_group_definitions
 from capacity.models import ProjectQuota
 from commitments.domain.statuses import ACTIVE_STATUSES, ResourceType
@@ -67,7 +67,7 @@ def list_project_vms(
     """
     if groups is None:
         groups = load_group_definitions(include_retired=True)
-    group_of = {flavor.name: group.name for group in groups.values() for flavor in group.flavors}
+    group_of = groups_of_flavors(groups.values())
     rows = (
         Instance.objects.filter(
             project_id=project_id, host__isnull=False, flavor_name__in=list(group_of)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from capacity.groups.flavor_groups import groups_of_flavors
 from capacity.groups.reading import load_group_definitions
 from commitments.domain.assignment import Place, SizedVM
 from core.changes import changed_rows, is_forgotten, is_unseen
@@ -89,8 +90,7 @@ def groups_by_flavor() -> Mapping[str, str]:
     Raises:
         NotReady: flavor groups were not extracted yet.
     """
-    groups = load_group_definitions(include_retired=True)
-    return {flavor.name: group.name for group in groups.values() for flavor in group.flavors}
+    return groups_of_flavors(load_group_definitions(include_retired=True).values())
 
 
 def last_check(group_fingerprint: str) -> str:

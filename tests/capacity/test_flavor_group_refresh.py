@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from capacity.groups.flavor_groups import groups_of_flavors
+from capacity.groups.reading import load_group_definitions
 from capacity.groups.refreshing import FlavorGroupRefresh, refresh_flavor_groups
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupRule, FlavorGroupSnapshot
 from capacity.tasks import refresh_flavor_groups as refresh_task
@@ -125,6 +128,39 @@ def test_a_group_that_commitments_refer_to_is_retired_and_comes_back() -> None:
     flavor.save()
     assert refresh().updated == ("a",)
     assert not FlavorGroup.objects.get().is_retired
+
+
+@pytest.mark.parametrize("moving", [("one", "two", "three"), ("one",), ("two", "three")])
+def test_a_retired_group_is_known_though_its_flavors_are_of_another(
+    moving: Sequence[str],
+) -> None:
+    for name, gib in (("one", 8), ("two", 16), ("three", 32)):
+        make_flavor(name, "a", memory_gib=gib)
+    refresh()
+    make_commitment("a")
+    for flavor in Flavor.objects.all():
+        hypervisor = "QEMU" if flavor.name in moving else "VMware"
+        flavor.extra_specs = {
+            "capabilities:hypervisor_type": hypervisor,
+            "quota:hw_version": "b" if flavor.name in moving else "a",
+        }
+        flavor.save()
+    assert refresh().retired == ("a",)
+    groups = load_group_definitions(include_retired=True)
+    known = [flavor.name for flavor in groups["a"].flavors]
+    assert (known[0], known[-1]) == ("three", "one")
+    assert {flavor.name for flavor in groups["a"].own_flavors} == {"one", "two", "three"} - {
+        *moving
+    }
+    assert groups_of_flavors(groups.values()) == {
+        name: "b" if name in moving else "a" for name in ("one", "two", "three")
+    }
+    Flavor.objects.update(
+        extra_specs={"capabilities:hypervisor_type": "QEMU", "quota:hw_version": "a"}
+    )
+    refresh()
+    assert members("a") == ["three", "two", "one"]
+    assert load_group_definitions()["a"].lent == frozenset()
 
 
 def test_rules_group_flavors_without_the_extra_spec() -> None:

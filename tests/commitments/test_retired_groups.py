@@ -7,13 +7,23 @@ from typing import Any
 
 import pytest
 
-from capacity.models import FlavorGroup, FlavorGroupSettings, GroupCapacity, Reservation
+from capacity.groups.refreshing import refresh_flavor_groups
+from capacity.models import (
+    FlavorGroup,
+    FlavorGroupMember,
+    FlavorGroupSettings,
+    GroupCapacity,
+    Reservation,
+)
 from commitments.domain.changeset import CommitmentChange
 from commitments.models import Commitment
+from commitments.services.info import current_service_info
+from commitments.services.reports import report_capacity, report_usage
 from commitments.services.what_if import WhatIfQuestion, prepare_what_if
+from hosts.models import Flavor
 from journal.errors import InvalidInput
 from scheduling.resources import GIB
-from tests.commitments.change_requests import CORES, NOW, RAM, change, decide, request
+from tests.commitments.change_requests import ACTOR, CORES, NOW, RAM, change, decide, request
 from tests.factories import make_group, make_group_capacity, make_host, make_vm
 
 pytestmark = pytest.mark.django_db
@@ -122,6 +132,42 @@ def test_cores_are_split() -> None:
     split += [change(B, 3), change(C, 5)]
     assert decide({"alpha": {CORES: split}}).rejection_reason == ""
     assert GroupCapacity.objects.get().total_vcpus == 40
+
+
+class TestRenamedGroup:
+    """All flavors are of another group now; what was promised is promised in the old one."""
+
+    @pytest.fixture(autouse=True)
+    def _rename(self, cloud: None) -> None:
+        for flavor in Flavor.objects.all():
+            flavor.extra_specs["quota:hw_version"] = "hana_2"
+            flavor.save()
+        refresh_flavor_groups(actor=ACTOR, request_id="rename")
+        assert not FlavorGroupMember.objects.filter(group__name="hana_1").exists()
+
+    def test_limes_is_told_of_both(self) -> None:
+        resources: Any = current_service_info().payload["resources"]
+        assert {RAM, RAM.replace("hana_1", "hana_2")} <= set(resources)
+        report: Any = report_capacity(["az-a"])["resources"]
+        assert report[RAM]["perAZ"]["az-a"]["capacity"] == 5  # its slots, without the VM in one
+
+    def test_the_vm_uses_the_new_one(self) -> None:
+        usage: Any = report_usage("alpha", ["az-a"])["resources"]
+        used = {name: usage[name]["perAZ"]["az-a"]["usage"] for name in usage}
+        assert used[RAM.replace("hana_1_ram", "hana_1_instances")] == 0
+        assert used[RAM.replace("hana_1_ram", "hana_2_instances")] == 1
+
+    def test_its_commitments_are_split_and_transferred(self) -> None:
+        split = [change(A, 6, "superseded", old="confirmed"), change(B, 2), change(C, 4)]
+        outcome = decide({"alpha": {RAM: split}})
+        assert (outcome.status, outcome.rejection_reason) == (200, "")
+        assert (hosts_of(A), hosts_of(B), hosts_of(C)) == (0, 2, 4)
+        given_up, taken = change(C, 4, None, old="confirmed"), change(C, 4)
+        assert decide({"alpha": {RAM: [given_up]}, "beta": {RAM: [taken]}}).rejection_reason == ""
+        assert hosts_of(C) == 4
+
+    def test_they_do_not_grow(self) -> None:
+        assert "is retired" in decide({"alpha": {RAM: [change(B, 1)]}}).rejection_reason
 
 
 class TestUnitOfEightGib:

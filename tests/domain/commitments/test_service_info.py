@@ -17,7 +17,7 @@ from commitments.domain.service_info import (
 from scheduling.resources import MIB
 
 
-def group(name: str = "g", memory_mib: int = 4096, **ratios: int) -> FlavorGroupDef:
+def group(name: str = "g", memory_mib: int = 4096, **ratios: Any) -> FlavorGroupDef:
     flavor = FlavorSpec(name="small", vcpus=1, memory_bytes=memory_mib * MIB)
     return FlavorGroupDef(name=name, flavors=(flavor,), **ratios)
 
