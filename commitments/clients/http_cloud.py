@@ -141,7 +141,11 @@ class HTTPCloud:
 
 
 def _project_page(page: Json) -> tuple[list[CloudProject], str]:
-    """Return the projects of a page, and the address of the next one, empty at the end."""
+    """Return the projects of a page, and the address of the next one, empty at the end.
+
+    Raises:
+        ClientException: the page has another shape, or Keystone ended the list before its end.
+    """
     listed = page.get("projects") if isinstance(page, dict) else None
     links = (page.get("links") or {}) if isinstance(page, dict) else {}
     following = (links.get("next") or "") if isinstance(links, dict) else None
@@ -151,6 +155,8 @@ def _project_page(page: Json) -> tuple[list[CloudProject], str]:
         or not all(isinstance(item.get(key), str) for item in listed for key in ("id", "domain_id"))
     ):
         raise ClientException("a page of projects has another shape")
+    if page.get("truncated") and not following:
+        raise ClientException("Keystone cut the list of projects short (its setting list_limit)")
     projects = [
         CloudProject(
             project_id=project["id"],

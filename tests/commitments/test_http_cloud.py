@@ -148,6 +148,18 @@ def test_a_list_that_breaks_off_at_its_second_page_is_an_error(fake_cloud: FakeC
         next(pages)
 
 
+@pytest.mark.parametrize("page_size", [1, 1000])
+def test_a_list_that_keystone_cuts_short_is_an_error(fake_cloud: FakeCloud, page_size: int) -> None:
+    for number in range(4):
+        fake_cloud.add(f"p{number}")
+    fake_cloud.page_size, fake_cloud.list_limit = page_size, 4
+    assert len(client(fake_cloud).list_projects()) == 4
+    fake_cloud.list_limit = 3
+    with pytest.raises(CloudUnavailable, match="list_limit") as failure:
+        client(fake_cloud).list_projects()
+    assert failure.value.code == "keystone_unavailable"
+
+
 def test_no_project_at_all_is_an_error(fake_cloud: FakeCloud) -> None:
     with pytest.raises(CloudUnavailable) as failure:
         client(fake_cloud).list_projects()

@@ -52,6 +52,7 @@ class FakeCloud:
     faults: dict[str, list[int | str]] = field(default_factory=dict)
     always: dict[str, int | str] = field(default_factory=dict)
     page_size: int = 1000
+    list_limit: int = 1_000_000
     limes_suffix: str = ""
     tokens: set[str] = field(default_factory=set)
     seen: Counter[str] = field(default_factory=Counter)
@@ -172,7 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
                 cloud.at_once -= 1
 
     def _projects(self, query: Mapping[str, list[str]]) -> None:
-        ids = sorted(self.cloud.projects)
+        every = sorted(self.cloud.projects)
+        ids = every[: self.cloud.list_limit]
         start = ids.index(query["marker"][0]) + 1 if "marker" in query else 0
         page = ids[start : start + self.cloud.page_size]
         more = start + len(page) < len(ids)
@@ -190,6 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
                     for project_id in page
                 ],
                 "links": {"next": following, "self": "", "previous": None},
+                **({"truncated": True} if len(ids) < len(every) else {}),
             },
         )
 
