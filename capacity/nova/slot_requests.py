@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
@@ -131,7 +132,7 @@ class SlotBook:
             slot_index=slot.slot_index,
             slot_name=slot_name(slot_name_prefix(slot.commitment_uuid), slot.slot_index),
             flavor=flavor or FlavorSpec(name=slot.flavor_name, vcpus=0, memory_bytes=0),
-            slot=slot.size if takes is None else takes,
+            slot=_asked(slot.size if takes is None else takes, flavor),
             zone=slot.zone,
             project_id=slot.project_id,
             ignore_hosts=frozenset(ignore_hosts),
@@ -185,6 +186,16 @@ def _flavor_of(group: FlavorGroupDef, name: str) -> FlavorSpec | None:
     if not group.flavors:
         return None
     return next((flavor for flavor in group.flavors if flavor.name == name), group.smallest)
+
+
+def _asked(size: ResourceVector, flavor: FlavorSpec | None) -> ResourceVector:
+    """Return what a host is asked for: nobody places without a vCPU.
+
+    A part that was cut off a slot may have none of its own; it asks for one, and takes none.
+    """
+    if size.vcpus or flavor is None or not flavor.vcpus:
+        return size
+    return replace(size, vcpus=1)
 
 
 def domain_hints(domain_ids: Iterable[str]) -> dict[str, DomainHint]:

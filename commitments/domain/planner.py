@@ -115,7 +115,8 @@ class SlotPlan:
     """What to do with the slots of one commitment; nothing else may change.
 
     Attributes:
-        repair_ids: Slots to delete because project, group or zone is wrong, by slot index.
+        repair_ids: Slots to delete because project, group or zone is wrong, or since no host can be
+            asked for them, by slot index.
         delete_ids: Slots to delete because they are surplus, by slot index.
         renew_ids: Empty slots to replace because no flavor has their size now, by slot index.
         cut_ids: Slots that found no host as large as they are, to replace by smaller ones.
@@ -240,7 +241,8 @@ def plan_slots(
 ) -> PlanOutcome:
     """Plan the slots of one commitment so that their memory adds up to what it claims now.
 
-    Slots of another project, group or zone are replaced. A surplus is taken from slots without VMs,
+    Slots of another project, group or zone are replaced, and so are those without a host that have
+    no vCPU to ask one for. A surplus is taken from slots without VMs,
     unplaced ones first, with as little to create again as possible; slots with VMs shrink in place
     only when no slot without VMs is left. The result does not depend on the order of ``existing``,
     and planning again after applying gives an empty plan.
@@ -265,7 +267,7 @@ def plan_slots(
             return FlavorGroupNotFound(group_name=desired.flavor_group_name)
         if not group.flavors:
             return FlavorGroupEmpty(group_name=group.name)
-    usable = [slot for slot in ordered if _is_usable(slot, desired)]
+    usable = [slot for slot in ordered if _is_usable(slot, desired, group)]
     surplus_bytes = sum(slot.memory_bytes for slot in usable) - desired_bytes
     kept_bytes = _kept_after_shrinking(usable, surplus_bytes)
     missing_bytes = desired_bytes - sum(kept_bytes.values())
@@ -297,12 +299,22 @@ def plan_slots(
     )
 
 
-def _is_usable(slot: SlotView, desired: CommitmentState) -> bool:
+def _is_usable(slot: SlotView, desired: CommitmentState, group: FlavorGroupDef | None) -> bool:
     return (
         slot.project_id == desired.project_id
         and slot.flavor_group_name == desired.flavor_group_name
         and slot.zone == desired.zone
+        and not (group is not None and _is_stranded(slot, group))
     )
+
+
+def _is_stranded(slot: SlotView, group: FlavorGroupDef) -> bool:
+    """Return whether a slot waits for a host and none can be asked for it.
+
+    A part that was cut off a slot may have no vCPU of its own, which is enough where it is.
+    """
+    is_waiting = slot.target_host is None and not slot.has_allocations
+    return is_waiting and slot.vcpus == 0 and all(flavor.vcpus > 0 for flavor in group.flavors)
 
 
 def _kept_after_shrinking(slots: Sequence[SlotView], surplus_bytes: int) -> dict[int, int]:

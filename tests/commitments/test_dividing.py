@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from django.db import transaction
 from django.db.models import Sum
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -241,6 +242,43 @@ class TestAfterwards:
         rebuild_host_capacity()
         assert verify().events == {"confirmed": 1}
         assert parts_of("vm-1") == [(B, 24, 6), (C, 40, 10)]
+        assert_ledger_holds()
+
+
+class TestPartsWithoutVCPU:
+    """A slot of one vCPU was cut: one part has it, the other none."""
+
+    @pytest.fixture(autouse=True)
+    def _cut(self) -> None:
+        make_group("hana_1", flavors=[("small", 4096, 1)], ram_unit_gib=1)
+        host = make_host("h1", zone="az-a", memory_gib=4, vcpus=1)
+        end = timezone.now() + timedelta(days=365)
+        decide_ram("alpha", change(A, 4, expires_at=end))
+        gone = change(A, 4, "superseded", old="confirmed", expires_at=end)
+        decide_ram("alpha", gone, change(B, 1, expires_at=end), change(C, 3, expires_at=end))
+        assert slots_of(B) + slots_of(C) == [(1, 0, 1), (3, 1, 3)]
+        make_host("h2", zone="az-a", memory_gib=8, vcpus=4)
+        self.lost = host
+
+    def test_both_leave_a_lost_host(self) -> None:
+        Host.objects.filter(pk=self.lost.pk).update(state="down")
+        assert verify(11).events == {"slots_moved": 2}
+        assert set(Reservation.objects.values_list("target_host__name", flat=True)) == {"h2"}
+        assert slots_of(B) + slots_of(C) == [(1, 0, 1), (3, 1, 3)]
+        assert_ledger_holds()
+
+    def test_both_get_a_host_again(self) -> None:
+        Reservation.objects.update(
+            target_host=None, confirmed_host=None, blocked_memory_bytes=0, blocked_vcpus=0
+        )
+        rebuild_host_capacity()
+        now = timezone.now()
+        make_all_due(now)
+        assert repair(now).accepted == 2
+        assert slots_of(B) + slots_of(C) == [(1, 1, 1), (3, 1, 3)]
+        make_all_due(now)
+        assert repair(now).accepted == 2
+        assert slots_of(B) + slots_of(C) == [(1, 1, 1), (3, 1, 3)]
         assert_ledger_holds()
 
 

@@ -367,6 +367,19 @@ def test_a_shrunk_slot_keeps_its_share_of_vcpus_rounded_up() -> None:
     assert [(s.memory_bytes // GIB, s.vcpus) for s in plan.shrinks] == [(8, 2)]
 
 
+def test_a_slot_without_vcpus_is_made_anew_once_it_needs_a_host() -> None:
+    existing = [slot(0, 8, vcpus=0), slot(1, 8, "h1", vcpus=0), slot(2, 8, None, 4, vcpus=0)]
+    plan = planned(existing, desired(24))
+    assert plan.repair_ids == (100,)
+    assert [(new.slot_index, new.memory_bytes // GIB, new.vcpus) for new in plan.creates] == [
+        (3, 8, 4)
+    ]
+    after = applied(existing, desired(24), plan)
+    assert is_empty(planned(after, desired(24)))
+    bare = group(("bare", 8, 0))
+    assert is_empty(planned(existing, desired(24), flavors=bare))
+
+
 def test_many_slots_of_odd_sizes_fall_back_to_the_first_that_cover() -> None:
     existing = [slot(i, 1, memory_bytes=GIB + (1 << i)) for i in range(24)]
     total = sum(s.memory_bytes for s in existing)
