@@ -28,6 +28,8 @@ from commitments.services.admission import read_cores, read_snapshot
 from hosts.models import Host
 from scheduling.resources import MIB
 
+LAST_SECOND = datetime.max.replace(microsecond=0, tzinfo=UTC)
+
 
 def advise_rejection(
     targets: Sequence[CommitmentTarget],
@@ -100,6 +102,9 @@ def unit_amounts(targets: Sequence[CommitmentTarget]) -> dict[str, int]:
 
 
 def whole_second_at_or_after(moment: datetime) -> datetime:
-    """Return a time in UTC rounded up to whole seconds: a retry must not come too early."""
+    """Return a time in UTC rounded up to whole seconds: a retry must not come too early.
+
+    The last second of all is the last to be told.
+    """
     floored = moment.astimezone(UTC).replace(microsecond=0)
-    return floored if floored == moment else floored + timedelta(seconds=1)
+    return floored if floored in {moment, LAST_SECOND} else floored + timedelta(seconds=1)

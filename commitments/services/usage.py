@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from django.db import DatabaseError, transaction
@@ -66,6 +66,7 @@ log = structlog.get_logger(__name__)
 RUN_LOCK = "usage"
 SUMMARY_MAX_AGE = timedelta(days=1)
 """A status line says what is left of the term: it is refreshed once a day."""
+LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 READ_FIELDS = (
     "commitment_uuid",
@@ -375,8 +376,10 @@ def _term(row: Commitment) -> tuple[datetime | None, ...]:
 
 
 def _just_after(moment: datetime | None) -> datetime | None:
-    """A commitment still counts at its end."""
-    return moment + timedelta(microseconds=1) if moment is not None else None
+    """A commitment still counts at its end; after the last moment of all there is none."""
+    if moment is None or moment >= LAST_MOMENT:
+        return None
+    return moment + timedelta(microseconds=1)
 
 
 def usable_commitment(row: Commitment, now: datetime) -> UsableCommitment | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -67,6 +67,12 @@ class TestRetryAt:
         Commitment.objects.all().delete()
         recount_room(Host.objects.get(name="h1"))
         assert decide_ram("gamma", change(C, 4)).rejection_reason == ""
+
+    def test_the_last_second_of_all_is_told_as_it_is(self) -> None:
+        last = datetime.max.replace(tzinfo=UTC)
+        decide_ram("alpha", change(A, 10, expires_at=last - timedelta(microseconds=1)))
+        outcome = decide_ram("gamma", change(C, 4, expires_at=last))
+        assert outcome.retry_at == last.replace(microsecond=0)
 
     def test_a_planned_host_makes_room(self) -> None:
         plan_hosts(PlannedHostEdit.ADD, "h1", 3.5, count=2)

@@ -222,6 +222,15 @@ class TestTriggers:
         assert InstanceAssignment.objects.count() == after
         assert renew(now=NOW + 12 * MINUTE) == 0
 
+    def test_what_ends_at_the_last_moment_of_all_is_in_nobodys_way(self, host: Host) -> None:
+        mine, others = vm(host), vm(host, project_id="beta")
+        last = datetime.max.replace(tzinfo=UTC)
+        decide_ram(PROJECT, change(A, 2, expires_at=last), now=timezone.now())
+        commitment(B, project_id="beta")
+        assert renew() == 2
+        assert covered() == {A: [mine.openstack_id], B: [others.openstack_id]}
+        assert renew() == 0
+
     def test_changed_flavor_groups_make_every_project_due(self, host: Host) -> None:
         vm(host)
         commitment()
