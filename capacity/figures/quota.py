@@ -55,7 +55,8 @@ def replace_project_quota(
 ) -> None:
     """Make a project's quota rows what is wanted, and remove its other rows.
 
-    Takes the quota lock of the project, then its rows in order of zone. Rows that are right already
+    Takes the quota lock of the project, then its rows in order of primary key, as who counts what
+    is used of quotas does. Rows that are right already
     are not written.
 
     Args:
@@ -91,7 +92,7 @@ def _replace(wanted: WantedQuota, served_zones: Collection[str]) -> list[Change]
     rows = {
         row.zone: row
         for row in ProjectQuota.objects.filter(project_id=wanted.project_id)
-        .order_by("zone")
+        .order_by("pk")
         .select_for_update(of=("self",), no_key=True)
     }
     by_zone = _complete(wanted, rows.keys(), served_zones)

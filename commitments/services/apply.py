@@ -231,8 +231,9 @@ def _assigned_vm_counts(rows: Iterable[Commitment]) -> dict[int, int]:
 
 
 def _save_commitments(rows: Sequence[Commitment]) -> None:
+    """Write commitments, stored ones by primary key: so whoever counts their usage locks them."""
     new = [row for row in rows if row.pk is None]
-    stored = [row for row in rows if row.pk is not None]
+    stored = sorted((row for row in rows if row.pk is not None), key=lambda row: row.pk)
     Commitment.objects.bulk_create(new, batch_size=500)
     if stored:
         Commitment.objects.bulk_create(

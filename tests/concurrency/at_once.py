@@ -35,6 +35,21 @@ def all_at_once(job: Callable[[int], Any], count: int = CONNECTIONS) -> list[Any
     return results
 
 
+def wait_for_a_blocked_session() -> None:
+    """Return once another session waits for a lock of this one."""
+    mine = """
+        SELECT EXISTS (SELECT FROM pg_locks
+                        WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
+    """
+    with connection.cursor() as cursor:
+        for _ in range(20_000):
+            cursor.execute(mine)
+            if (cursor.fetchone() or (False,))[0]:
+                return
+    message = "nobody waits"
+    raise AssertionError(message)
+
+
 class Sessions(ThreadPoolExecutor):
     """Threads with a session of the database each, which goes on from one job to the next.
 

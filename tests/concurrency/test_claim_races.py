@@ -24,9 +24,8 @@ from placement.models import Consumer
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
 from tests.claims import assert_claims_are_the_ledger
-from tests.concurrency.at_once import Sessions
+from tests.concurrency.at_once import Sessions, wait_for_a_blocked_session
 from tests.concurrency.test_change_races import on_own_connection
-from tests.concurrency.test_provider_races import wait_for_a_blocked_session
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.failover.drill_rows import make_failover_slot
 from tests.killing import in_children, run_in_child

@@ -1,22 +1,31 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 
 import pytest
+from django.db import connection, transaction
 
 from capacity.figures.quota import WantedQuota, replace_project_quota
 from capacity.models import FlavorGroup, FlavorGroupMember, FlavorGroupSettings, ProjectQuota
-from commitments.models import InstanceAssignment, PublishedServiceInfo, ServiceInfoVersion
+from commitments.models import (
+    Commitment,
+    InstanceAssignment,
+    PublishedServiceInfo,
+    ServiceInfoVersion,
+)
 from commitments.services.info import check_info_version, current_service_info
 from commitments.services.usage import reconcile_project_usage
 from journal.actors import Actor
-from tests.concurrency.at_once import all_at_once
+from tests.commitments.change_requests import change, decide_ram
+from tests.concurrency.at_once import all_at_once, wait_for_a_blocked_session
 from tests.factories import (
     DEFAULT_PROJECT_ID,
     make_commitment,
     make_flavor,
     make_group,
     make_host,
+    make_quota,
     make_vm,
 )
 from tests.killing import in_children
@@ -96,6 +105,54 @@ def test_quota_pushed_at_once_is_that_of_one_request_as_a_whole() -> None:
     rows = {row.zone: row.quota_by_resource["ram"] for row in ProjectQuota.objects.all()}
     (number,) = set(rows.values())
     assert set(rows) == ({"az-a", "az-b"} if number % 2 else {"az-b", "az-c"})
+
+
+def test_quota_is_locked_in_the_order_of_those_who_count_it() -> None:
+    """A zone may come later than others that stand after it in the alphabet."""
+    first, second = (make_quota("p1", zone) for zone in ("az-b", "az-a"))
+    wanted = {zone: {"ram": 1} for zone in ("az-a", "az-b")}
+
+    def push() -> None:
+        replace_project_quota(
+            WantedQuota(project_id="p1", by_zone=wanted),
+            served_zones=(),
+            actor=Actor(name="anonymous"),
+            request_id="r",
+        )
+        connection.close()
+
+    pusher = threading.Thread(target=push)
+    with transaction.atomic():
+        ProjectQuota.objects.select_for_update().get(pk=first.pk)
+        pusher.start()
+        wait_for_a_blocked_session()
+        ProjectQuota.objects.select_for_update(nowait=True).get(pk=second.pk)
+    pusher.join(timeout=60)
+    assert {row.zone: row.quota_by_resource for row in ProjectQuota.objects.all()} == wanted
+
+
+def test_commitments_are_locked_in_the_order_of_those_who_count_their_usage() -> None:
+    """Whatever the order of the request."""
+    make_group("hana_1", flavors=[("small", 1024, 1)])
+    make_host()
+    uuids = [f"{letter * 8}-0000-4000-8000-000000000001" for letter in "ab"]
+    assert decide_ram("alpha", *[change(uuid, 1) for uuid in uuids]).rejection_reason == ""
+    first, second = Commitment.objects.order_by("pk")
+    grown = [change(row.commitment_uuid, 2, old="confirmed") for row in (second, first)]
+    reasons: list[str] = []
+
+    def ask() -> None:
+        reasons.append(decide_ram("alpha", *grown).rejection_reason)
+        connection.close()
+
+    asker = threading.Thread(target=ask)
+    with transaction.atomic():
+        Commitment.objects.select_for_update().get(pk=first.pk)
+        asker.start()
+        wait_for_a_blocked_session()
+        Commitment.objects.select_for_update(nowait=True).get(pk=second.pk)
+    asker.join(timeout=60)
+    assert reasons == [""]
 
 
 def test_usage_reconciled_at_once_assigns_each_vm_once() -> None:

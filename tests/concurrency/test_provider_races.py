@@ -14,7 +14,7 @@ from capacity.models import HostCapacity, ReservationKind
 from placement.models import Aggregate, Inventory, ProviderTrait, ResourceProvider
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
-from tests.concurrency.at_once import CONNECTIONS, all_at_once
+from tests.concurrency.at_once import CONNECTIONS, all_at_once, wait_for_a_blocked_session
 from tests.concurrency.test_allocation_races import statuses
 from tests.factories import make_host
 from tests.placement.client import Answer, PlacementClient, drift, placement_settings, uuid
@@ -176,21 +176,6 @@ def test_an_aggregate_that_is_deleted_meanwhile_is_made_anew(placement: Placemen
     assert [answer.status for answer in answers] == [200]
     shown = placement.get(f"/resource_providers/{provider}/aggregates").json
     assert shown["aggregates"] == [aggregate]
-
-
-def wait_for_a_blocked_session() -> None:
-    """Return once another session waits for a lock of this one."""
-    mine = """
-        SELECT EXISTS (SELECT FROM pg_locks
-                        WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
-    """
-    with connection.cursor() as cursor:
-        for _ in range(20_000):
-            cursor.execute(mine)
-            if (cursor.fetchone() or (False,))[0]:
-                return
-    message = "nobody waits"
-    raise AssertionError(message)
 
 
 def test_rooms_are_exact_while_allocations_and_planners_change_them(settings: Any) -> None:

@@ -11,7 +11,7 @@ from hosts.domain.vm_list import ReportedVM, ReportingHost
 from hosts.feed.reported import ReportedResult, keep_reported_instances
 from hosts.models import Host
 from hosts.vm_source import reporting_hosts
-from tests.concurrency.test_provider_races import wait_for_a_blocked_session
+from tests.concurrency.at_once import wait_for_a_blocked_session
 from tests.factories import make_host
 
 ONE = ReportedVM(vm_uuid="vm-1", name="one", is_active=True)
