@@ -95,7 +95,8 @@ def nudge_misdated(now: datetime) -> int:
     """Make commitments due whose times only a wrong clock can have written.
 
     They expired although their end is to come, wait longer than any delay lasts, or took effect
-    in the future though nobody asked for that: these do from now on.
+    in the future though nobody asked for that: these do from now on. One of nothing holds nothing
+    at any time.
 
     Returns:
         How many.
@@ -105,6 +106,7 @@ def nudge_misdated(now: datetime) -> int:
         next_reconcile_at__isnull=True,
         end_time__gt=now,
         state__in=LIVE_STATUSES,
+        requested_amount__gt=0,
     )
     put_off = Commitment.objects.filter(
         ready_reason=Condition.RESERVING, next_reconcile_at__gt=_latest_retry(now)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db.models import F
 
 from capacity.figures.capacity_freshness import zones_computed_within
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -74,6 +75,18 @@ def test_a_commitment_that_ended_in_time_stays_ended(accepted: Commitment) -> No
         repair()
         assert condition(accepted) == (Condition.EXPIRED, 0)
     assert nudge_misdated(database_now()) == 0
+
+
+def test_a_commitment_of_nothing_is_not_looked_at_again_and_again(accepted: Commitment) -> None:
+    Commitment.objects.update(
+        requested_amount=0, generation=F("generation") + 1, next_reconcile_at=database_now()
+    )
+    repair()
+    assert condition(accepted) == (Condition.EXPIRED, 0)
+    written = Commitment.objects.values().get()
+    assert nudge_misdated(database_now()) == 0
+    repair()
+    assert Commitment.objects.values().get() == written
 
 
 def test_a_retry_further_ahead_than_the_longest_delay_is_due(accepted: Commitment) -> None:
