@@ -55,6 +55,8 @@ def _followed(phase: Phase) -> dict[str, int]:
             done["settled"] = fences.settle_old(peer)
         if phase not in {Phase.COPYING, Phase.PARTED}:
             return done
+        if switching.seconds_of_old_writes():
+            return {**done, "too_early": 1}
         copying.follow(peer, few=FEW_DUE, until=is_over)
         if is_over():
             return {**done, "unfinished": 1}

@@ -89,7 +89,7 @@ def switch(peer: Peer, *, actor: Actor, request_id: str) -> Turn:
     """
     phase = _check_phase(Phase.COPYING, Phase.PARTED)
     _refuse_moved()
-    _wait_for_old_writes()
+    wait_for_old_writes()
 
     def prepare() -> None:
         if phase is Phase.PARTED:
@@ -121,7 +121,7 @@ def switch_part(peer: Peer, trees: Sequence[Tree], *, actor: Actor, request_id: 
     """
     _check_phase(Phase.COPYING, Phase.PARTED)
     _refuse_moved()
-    _wait_for_old_writes()
+    wait_for_old_writes()
 
     def prepare() -> None:
         state.begin_parts()
@@ -307,18 +307,22 @@ def _refuse_moved() -> None:
         raise moved_without_us([seen])
 
 
-def _wait_for_old_writes() -> None:
-    """Wait until a write that began before copying did has been answered.
+def seconds_of_old_writes() -> float:
+    """Return for how long a write that began before copying did may be under way still.
 
-    Nobody announced it. It may take as long as the client of the other side takes.
+    Nobody announced it, and giving allocations back moves no generation: what is read before such a
+    write has ended may stay another than the other side has.
     """
     current = state.read_state()
     if current.began_at is None or current.now is None:
-        return
+        return 0.0
     old = (current.now - current.began_at).total_seconds()
-    left = settings.HEADROOM.gateway.timeout_seconds - old
-    if left > 0:
-        time.sleep(left)
+    return max(0.0, headroom_seconds() + fences.GRACE_SECONDS - old)
+
+
+def wait_for_old_writes() -> None:
+    """Wait until writes that began before copying did have ended."""
+    time.sleep(seconds_of_old_writes())
 
 
 def _wait_for_running(peer: Peer) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from core.chunks import in_chunks
 from journal.actors import command_actor
 from journal.errors import HeadroomError
-from journal.progress import printing_to, progress_bars, reading_bars
+from journal.progress import printing_to, progress_bar, progress_bars, reading_bars
 from placement.clients.reference_database import read_database
 from placement.cutover import comparing, copying, mirroring, parts, planning, state, switching
 from placement.cutover.peer import Peer, opened_peer
@@ -100,7 +100,6 @@ class Command(BaseCommand):
 
     def _copy(self, database: str) -> dict[str, Any]:  # Any: as above
         planning.refuse_what_is_in_the_way(state.read_state().phase)
-        began_at = time.monotonic()
         with opened_peer() as peer, switching.held_or_refused():
             is_new = state.begin()
             if not is_new and state.read_state().phase not in {Phase.COPYING, Phase.PARTED}:
@@ -108,6 +107,9 @@ class Command(BaseCommand):
                     f"the phase is {state.read_state().phase}: nothing is copied now"
                 )
             state.forget_moved()
+            with progress_bar("waiting for writes from before"):
+                switching.wait_for_old_writes()
+            began_at = time.monotonic()
             if database and state.read_state().phase is Phase.COPYING:
                 copying.store_contents(read_database(database))
             with _left() as seen:
@@ -117,6 +119,7 @@ class Command(BaseCommand):
     def _verify(self, database: str, named: parts.Named) -> dict[str, Any]:  # Any: as above
         phase = state.read_state().phase
         with opened_peer() as peer, switching.held_or_refused(), reading_bars() as seen:
+            switching.wait_for_old_writes()
 
             def even() -> None:
                 if phase in {Phase.SWITCHED, Phase.PARTED}:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from placement.cutover import switching
 from tests.e2e.cutover.driving import (
     LONG_AGO,
     TIMEOUT_SECONDS,
@@ -78,7 +79,18 @@ def theirs(upstream: UpstreamPlacement) -> Iterator[PlacementServer]:
 
 
 @pytest.fixture
-def client(transactional_db: None, _gateway: None, upstream: UpstreamPlacement) -> PlacementClient:
+def _nobody_wrote_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let copying begin at once: nothing was handed on before it."""
+    monkeypatch.setattr(switching, "seconds_of_old_writes", lambda: 0.0)
+
+
+@pytest.fixture
+def client(
+    transactional_db: None,
+    _gateway: None,
+    _nobody_wrote_before: None,
+    upstream: UpstreamPlacement,
+) -> PlacementClient:
     """A client of a cloud that is copied."""
     del transactional_db
     upstream.fill(make_cloud(HOSTS, CONSUMERS))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from io import StringIO
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +15,7 @@ from django.db import connection
 
 from benchmarks.placement_equality import what_differs
 from placement.clients.reference_database import read_database
-from placement.cutover import announcing, copying, gate, mirroring, rounds, state
+from placement.cutover import announcing, copying, gate, mirroring, rounds, state, switching
 from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
 from placement.cutover.switching import FEW_DUE
@@ -24,6 +26,7 @@ from placement.models import CopyDue, Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.audit import find_problems
 from tests.e2e.cutover.driving import LONG_AGO, RATE, execute, step
+from tests.e2e.cutover.halves import old
 from tests.e2e.placement_peers import MOUNT, PlacementServer, Request
 from tests.e2e.processes import WebServer, database_url
 from tests.e2e.upstream_placement import UpstreamPlacement
@@ -92,9 +95,55 @@ def assert_same(upstream: UpstreamPlacement) -> None:
 
 
 @pytest.fixture
-def _small(transactional_db: None, _gateway: None, upstream: UpstreamPlacement) -> None:
+def _written_before(transactional_db: None, _gateway: None, upstream: UpstreamPlacement) -> None:
+    """Fill a cloud that may have been written to a moment ago."""
     del transactional_db
     upstream.fill(make_cloud(SMALL_HOSTS, 6))
+
+
+@pytest.fixture
+def _small(_written_before: None, _nobody_wrote_before: None) -> None:
+    """Fill a cloud to which nobody has written."""
+
+
+@pytest.mark.usefixtures("_written_before")
+@pytest.mark.parametrize("is_read_whole", [False, True])
+def test_a_write_of_before_has_ended_when_anything_is_copied(
+    upstream: UpstreamPlacement,
+    theirs: PlacementServer,
+    monkeypatch: pytest.MonkeyPatch,
+    is_read_whole: bool,
+) -> None:
+    path = f"/allocations/{old(0)}"
+    waited: list[float] = []
+
+    def end(seconds: float) -> None:
+        """End what was handed on before copying began as late as it may; it moves no generation."""
+        if not waited:
+            assert theirs.send(Request(method="DELETE", path=path, minor=36)).status == 204
+        waited.append(seconds)
+        execute(LONG_AGO)
+
+    clock = SimpleNamespace(sleep=end, monotonic=time.monotonic)
+    monkeypatch.setattr(switching, "time", clock)
+    step("copy", *(("--from-database", upstream.database) if is_read_whole else ()))
+    step("switch")
+    assert waited[0] > 0
+    assert PlacementClient(version="1.36").get(path).json["allocations"] == {}
+    assert_same(upstream)
+
+
+@pytest.mark.usefixtures("_written_before")
+def test_workers_copy_nothing_while_a_write_of_before_may_be_under_way(
+    upstream: UpstreamPlacement,
+) -> None:
+    assert state.begin()
+    assert one_round() == {"too_early": 1}
+    assert not ResourceProvider.objects.exists()
+    execute(LONG_AGO)
+    assert "too_early" not in one_round()
+    step("copy")
+    assert_same(upstream)
 
 
 @pytest.mark.usefixtures("_small")
@@ -436,12 +485,12 @@ def test_a_round_that_has_copied_for_long_lets_commands_come_to_their_turn(
     theirs = PlacementServer(port=upstream.port, prefix=MOUNT)
     assert theirs.send(writes_past_us(0)["inventory"][1]).status < 300
     theirs.close()
-    monkeypatch.setattr(rounds, "ROUND_SECONDS", -1.0)
     copying.note_due(CopyDue.Kind.PROVIDER, [root_of(number) for number in range(3)])
-    assert one_round() == {"unfinished": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(rounds, "ROUND_SECONDS", -1.0)
+        assert one_round() == {"unfinished": 1}
     assert CopyDue.objects.filter(kind=CopyDue.Kind.PROVIDER).count() == 3
 
-    monkeypatch.undo()
     assert "unfinished" not in one_round()
     assert not CopyDue.objects.exists()
     assert_same(upstream)
