@@ -27,7 +27,14 @@ from placement.domain.schemas import CONSUMER_GENERATIONS_SINCE
 from placement.gateway.asking import Asks
 from placement.gateway.hybrid import HybridView
 from placement.gateway.ownership import owned_among
-from placement.gateway.split import KnownHere, known_here, parts_of, settle_all, write_both
+from placement.gateway.split import (
+    KnownHere,
+    known_here,
+    parts_of,
+    settle_all,
+    write_both,
+    write_here,
+)
 from placement.gateway.views import response_of
 from placement.policy import authorise
 from placement.services.allocations import AllocationRequest, ConsumerWrite
@@ -54,6 +61,15 @@ class WriteView(HybridView):
             known = known_here(consumers)
         return known
 
+    def by_us_alone(self, request: AllocationRequest, items: Mapping[str, str]) -> HttpResponse:
+        """Return our own answer to a write about nothing of theirs.
+
+        Raises:
+            Conflict: a write of both sides is under way since it was looked.
+        """
+        consumers = [one.uuid for one in request.consumers]
+        return write_here(consumers, lambda: self.by_us(items))
+
     def written(
         self, request: AllocationRequest, known: KnownHere, items: Mapping[str, str]
     ) -> HttpResponse:
@@ -67,7 +83,7 @@ class WriteView(HybridView):
         ask: Asks = self.ask
         parts = parts_of(request, owned=owned, holding=known.holding, ask=ask)
         if not any(part.concerns_there for part in parts):
-            return self.by_us(items)
+            return self.by_us_alone(request, items)
         if not any(part.concerns_here for part in parts):
             return self.by_them()
         metrics.SPLIT_WRITES.inc()
@@ -183,7 +199,7 @@ class ReshaperView(WriteView):
                 "consumers hold between the sides with POST /allocations.",
                 reason="mixed_reshape",
             )
-        return self.by_us(items)
+        return self.by_us_alone(request, items)
 
 
 def checked(body: bytes, schema: Any) -> Any:  # Any: shaped as the schema says

@@ -6,12 +6,14 @@ before and after. Then the other Placement is sent its part as one request. What
 our part becomes the new one, or again the old one; both only give back, so neither can fail for
 want of room. Without an answer the record stays, and whoever comes next, at the latest a task, asks
 what the other side holds now: its generations tell whether it carried the request out. It may do
-so late, so that "it did not" counts only after a time in which any request has ended.
+so late, so that "it did not" counts only after a time in which any request has ended. A write of
+ours alone looks for records behind the lock of its consumers under which they are written, so that
+no hold that ends undoes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -19,7 +21,8 @@ from typing import Any, Final
 
 import orjson
 import structlog
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
+from django.http import HttpResponse
 
 from core.conf import headroom
 from core.copying import number_array
@@ -27,6 +30,7 @@ from core.prepared import fetch_prepared, run
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError
+from placement.cutover.standing import lock_consumers
 from placement.database import in_transaction
 from placement.domain.errors import (
     CONCURRENT_UPDATE,
@@ -51,6 +55,7 @@ log = structlog.get_logger(__name__)
 
 DONE: Final = 204
 CLIENT_ERRORS: Final = range(400, 500)
+FAILED: Final = 400
 #: How many times the longest request a write is taken for possibly under way.
 TIMES_OF_A_REQUEST: Final = 2
 MOST_HEALED: Final = 500
@@ -117,6 +122,29 @@ def known_here(consumers: Iterable[str]) -> KnownHere:
         holding=frozenset(row[0] for row in rows if not row[1]),
         writes=frozenset(row[1] for row in rows if row[1]),
     )
+
+
+def write_here(consumers: Collection[str], serve: Callable[[], HttpResponse]) -> HttpResponse:
+    """Let our side write alone; no write of both sides about the same consumers begins meanwhile.
+
+    Args:
+        consumers: Whom it is about.
+        serve: Writes, and returns the answer.
+
+    Raises:
+        Conflict: one is under way.
+    """
+
+    def write() -> HttpResponse:
+        lock_consumers(consumers)
+        if known_here(consumers).writes:
+            raise _under_way()
+        response = serve()
+        if response.status_code >= FAILED:
+            transaction.set_rollback(True)
+        return response
+
+    return in_transaction(write)
 
 
 def parts_of(
@@ -272,6 +300,10 @@ def _begin(parts: list[Part], *, minor: int, actor: Actor, request_id: str) -> S
     )
 
     def write() -> SplitWrite:
+        lock_consumers([part.write.uuid for part in parts])
+        elsewhere = [part.write.uuid for part in parts if not part.concerns_here]
+        if any(get_consumer_allocations(uuid).resources for uuid in elsewhere):
+            raise _under_way()  # it came to hold something here since it was looked at
         row = SplitWrite.objects.create(
             ends_at=ends_at,
             request_id=request_id,
@@ -292,9 +324,13 @@ def _begin(parts: list[Part], *, minor: int, actor: Actor, request_id: str) -> S
     try:
         return in_transaction(write)
     except IntegrityError as error:
-        raise Conflict(
-            "A write of these allocations is under way: try again", wire_code=CONCURRENT_UPDATE
-        ) from error
+        raise _under_way() from error
+
+
+def _under_way() -> Conflict:
+    return Conflict(
+        "A write of these allocations is under way: try again", wire_code=CONCURRENT_UPDATE
+    )
 
 
 def _held_for(part: Part) -> ConsumerWrite:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +11,9 @@ import pytest
 from django.db.models import F
 
 from journal.actors import Actor
+from placement.gateway import hybrid_writes
 from placement.gateway.asking import by_service_account
-from placement.gateway.split import heal, parts_of, write_both
+from placement.gateway.split import Part, heal, parts_of, write_both
 from placement.gateway.upstream import UpstreamAnswer
 from placement.models import (
     Allocation,
@@ -23,6 +26,7 @@ from placement.models import (
 )
 from placement.services.allocations import AllocationRequest, ConsumerWrite
 from placement.tasks import settle_split_writes
+from tests.concurrency.test_change_races import on_own_connection
 from tests.e2e.placement_peers import PlacementServer, Request
 from tests.placement.client import PlacementClient, consumer_body, drift, uuid
 from tests.placement.gateway.conftest import MakeGateway
@@ -441,6 +445,66 @@ def test_candidates_of_both_ours_first(both: Both, version: str) -> None:
         assert only_ours.status == 400
         assert both.client.put("/traits/CUSTOM_OURS").status == 201
         assert found("resources=VCPU:1&required=CUSTOM_OURS") == ([both.ours], {both.ours})
+
+
+def elsewhere(work: Callable[[PlacementClient], Any]) -> Any:
+    """Return what work returns in a session of its own, with a client of its own."""
+    client = PlacementClient(X_Roles="admin,service")
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(on_own_connection, lambda: work(client)).result()
+
+
+@pytest.mark.parametrize("kind", ["PUT", "POST", "DELETE"])
+def test_a_write_of_ours_that_one_of_both_sides_overtakes_is_refused(
+    both: Both, cut: CutLink, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    consumer = uuid()
+    amounts = {both.ours: {"VCPU": 3}, both.theirs: {"VCPU": 1}}
+    one_less = {both.ours: {"VCPU": 1}}
+    assert both.put(consumer, 2, 0).status == 204
+
+    def overtaken(*given: Any, **named: Any) -> list[Part]:
+        """Begin a write whose outcome nobody knows between the look and the write."""
+        found = parts_of(*given, **named)
+        monkeypatch.setattr(hybrid_writes, "parts_of", parts_of)
+        cut.cuts["POST"] = "lost"
+        spanning = elsewhere(lambda mine: mine.allocate(consumer, amounts, version="1.12"))
+        assert spanning.status == 502, spanning.content
+        cut.cuts.clear()
+        return found
+
+    monkeypatch.setattr(hybrid_writes, "parts_of", overtaken)
+    if kind == "PUT":
+        answer = both.client.allocate(consumer, one_less, version="1.12")
+    elif kind == "POST":
+        body = {consumer: consumer_body(one_less, version="1.13")}
+        answer = both.client.post("/allocations", body, version="1.13")
+    else:
+        answer = both.client.delete(f"/allocations/{consumer}")
+    assert answer.status == 409, answer.content
+    assert "under way" in answer.error["detail"]
+    assert heal_later() == {"settled": 1, "left": 0}
+    assert both.held(consumer) == both.used() == (2, 0)
+
+
+def test_a_write_of_both_sides_that_one_of_ours_overtakes_is_refused(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spanning, other = uuid(), uuid()
+
+    def overtaken(parts: list[Part], **named: Any) -> UpstreamAnswer | None:
+        taken = elsewhere(lambda mine: mine.allocate(other, {both.ours: {"VCPU": 1}}))
+        assert taken.status == 204, taken.content
+        return write_both(parts, **named)
+
+    monkeypatch.setattr(hybrid_writes, "write_both", overtaken)
+    body = {
+        spanning: consumer_body({both.ours: {"VCPU": 1}, both.theirs: {"VCPU": 1}}),
+        other: consumer_body({both.theirs: {"VCPU": 1}}),
+    }
+    assert both.client.post("/allocations", body, version="1.28").status == 409
+    assert (both.held(spanning), both.held(other), both.used()) == ((0, 0), (1, 0), (1, 0))
+    assert not SplitWrite.objects.exists()
 
 
 def reshape(both: Both, *providers: str, consumers: dict[str, Any] | None = None) -> Any:
