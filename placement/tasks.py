@@ -12,7 +12,7 @@ from journal.leases import held_lease
 from placement import metrics
 from placement.cutover.peer import opened_peer
 from placement.cutover.rounds import one_round
-from placement.cutover.state import current_phase
+from placement.cutover.state import WrongPhaseError, current_phase
 from placement.e2e.periodic import check_served_api
 from placement.gateway.asking import by_service_account
 from placement.gateway.drift import is_hybrid, verify
@@ -51,14 +51,7 @@ def reconcile_hosts(_: Run) -> dict[str, int]:
     placement = settings.HEADROOM.placement
     result: dict[str, int] = {}
     if placement.host_providers:
-        done = reconcile_host_providers()
-        result = {
-            "created": done.created,
-            "updated": done.updated,
-            "retired": done.retired,
-            "removed": done.removed,
-            "refused": len(done.refused),
-        }
+        result = _follow_hosts()
     if placement.host_capacity:
         host_ids = take_reported_capacity()
         result["capacities"] = len(host_ids)
@@ -69,6 +62,21 @@ def reconcile_hosts(_: Run) -> dict[str, int]:
         differing = [one.host_id for one in drift_from(NAME)]
         result["recounted"] = rebuild_host_capacity(differing) if differing else 0
     return result
+
+
+def _follow_hosts() -> dict[str, int]:
+    try:
+        done = reconcile_host_providers()
+    except WrongPhaseError as error:
+        log.warning("placement_hosts_wait", error=error.message)
+        return {"moving": 1}
+    return {
+        "created": done.created,
+        "updated": done.updated,
+        "retired": done.retired,
+        "removed": done.removed,
+        "refused": len(done.refused),
+    }
 
 
 @job(FOLLOW_CUTOVER, every(5, "placement-cutover"), limits=(100, 120), queue="soon")

@@ -15,8 +15,10 @@ from typing import Final
 from django.db import transaction
 
 from capacity.locks import LockSpace, lock_key
+from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch, fetch_prepared, run
 from journal.errors import HeadroomError
+from placement.database import in_transaction
 from placement.models import Change, Phase
 from placement.models.changes import ALL_ROOTS
 from placement.services.locking import log_changes
@@ -99,6 +101,7 @@ UPDATE placement_provider p SET origin = 'upstream'
  WHERE p.origin = 'host'
    AND NOT EXISTS (SELECT FROM placement_allocation a WHERE a.provider_id = p.id)
 """
+OURS: Final = "SELECT name FROM placement_provider WHERE origin <> 'upstream' ORDER BY 1 LIMIT 1"
 #: Copies of before: what was deleted since moved no generation, and nobody announced it.
 ALL_DUE: Final = """
 INSERT INTO placement_copy_due (kind, uuid)
@@ -184,14 +187,26 @@ def begin() -> bool:
 
     Providers of hosts that nobody uses become copies: the other side has the same hosts. Copies of
     an earlier beginning are due, whatever their generations are.
+
+    Raises:
+        WrongPhaseError: providers of our own came since somebody looked.
+        Busy: what :func:`refuse_while_moving` let begin takes too long.
     """
-    drop_dead_connection()
-    with transaction.atomic():
+    if current_phase() is not Phase.OFF:
+        return False
+
+    def write() -> bool:
+        run(CHANGE_TRUTH, [TRUTH_KEY])
         if not run(BEGIN).fetchall():
             return False
         run(ADOPT)
+        ours = run(OURS).fetchall()
+        if ours:
+            raise WrongPhaseError(f"{ours[0][0]} is a provider of our own and came just now")
         run(ALL_DUE)
-    return True
+        return True
+
+    return in_transaction(write)
 
 
 def end() -> bool:
@@ -295,6 +310,27 @@ def hold_truth() -> Phase:
     run(HOLD_TRUTH, [TRUTH_KEY])
     rows = run(PHASE).fetchall()
     return Phase(rows[0][0]) if rows else Phase.OFF
+
+
+def refuse_while_moving(what: str) -> None:
+    """Refuse a write past the API, which neither copies nor mirrors know of, while a cloud moves.
+
+    None begins to move until the end of the open transaction. One that has moved, and of which the
+    settings hand nothing on any more, is ours, though its phase stays.
+
+    Args:
+        what: Who writes, as operators know it.
+
+    Raises:
+        WrongPhaseError: a cloud moves.
+    """
+    phase = hold_truth()
+    if phase is Phase.OFF or (phase is Phase.SWITCHED and headroom().gateway.keeps_allocations):
+        return
+    raise WrongPhaseError(
+        f"a cloud moves between two Placements (phase {phase}), and {what} would change one of "
+        "them alone: finish that first, or placement_cutover rollback and stop"
+    )
 
 
 def copied_into() -> Phase | None:

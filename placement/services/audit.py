@@ -7,12 +7,11 @@ locks that writers take, so that it never undoes what was written meanwhile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
-
-from django.db import transaction
 
 from capacity.locks import LockSpace, take_lock
 from core.chunks import in_chunks
@@ -22,6 +21,7 @@ from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
 from journal.services import record_changes
+from placement.cutover.state import refuse_while_moving
 from placement.database import in_transaction
 from placement.domain.errors import Conflict, NotFound
 from placement.services.allocations import delete_allocations
@@ -325,6 +325,8 @@ def repair_problems(
     Raises:
         TooManyOrphansError: more than a fifth of all consumers would go, and at least five; nothing
             was changed.
+        WrongPhaseError: orphaned allocations are not given back while a cloud moves; all else, of
+            which the other Placement knows nothing, was repaired.
     """
     by_kind: dict[AuditKind, list[AuditFinding]] = {kind: [] for kind in AuditKind}
     for finding in findings:
@@ -421,18 +423,20 @@ def _give_back(findings: Sequence[AuditFinding], actor: Actor, request_id: str) 
     generations = {row[0]: int(row[1]) for row in fetch(GENERATIONS_SQL, [ids])}
     given_back = 0
     for finding in findings:
-        try:
+
+        def write(one: AuditFinding = finding) -> None:
+            refuse_while_moving("giving orphaned allocations back")
             delete_allocations(
-                finding.subject,
-                generation=generations.get(finding.subject, -1),
+                one.subject,
+                generation=generations.get(one.subject, -1),
                 actor=actor,
                 request_id=request_id,
             )
-        except (NotFound, Conflict):
-            continue
-        with transaction.atomic():
-            _audit([finding], actor, request_id)
-        given_back += 1
+            _audit([one], actor, request_id)
+
+        with suppress(NotFound, Conflict):
+            in_transaction(write)
+            given_back += 1
     return given_back
 
 

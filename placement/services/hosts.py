@@ -12,6 +12,7 @@ from django.db import IntegrityError
 
 from core.prepared import fetch, run
 from hosts.models import Host
+from placement.cutover.state import refuse_while_moving
 from placement.database import in_transaction
 from placement.domain.capacity import MAX_INTEGER, InventoryAmounts
 from placement.domain.errors import Conflict, NotFound, PlacementError
@@ -37,6 +38,8 @@ from placement.services.names import ensure_trait
 
 log = structlog.get_logger(__name__)
 
+#: What this does, for whom it is refused.
+FOLLOWING: Final = "making providers follow hosts"
 #: Memory and disk of Placement are in MiB and GiB.
 BYTES_PER_MIB: Final = 1 << 20
 
@@ -204,7 +207,11 @@ def reconcile_host_providers() -> HostReconciliation:
 
     Harmless when it runs twice at once: a provider is locked before it is changed, and what another
     run did is not done again.
+
+    Raises:
+        WrongPhaseError: a cloud moves.
     """
+    in_transaction(lambda: refuse_while_moving(FOLLOWING))
     plan = current_plan()
     done = HostReconciliation(refused=dict(plan.refused), is_suspicious=plan.is_suspicious)
     if plan.refused or plan.is_suspicious:
@@ -315,6 +322,7 @@ def _create_traits(listed: Iterable[Iterable[str]]) -> None:
 
 
 def _follow(host: HostFacts) -> bool:
+    refuse_while_moving(FOLLOWING)
     is_new = not fetch("SELECT 1 FROM placement_provider WHERE uuid = %s::uuid", [host.uuid])
     if is_new:  # another run, or nova-compute, may make it meanwhile; then it is there to be locked
         source = settings.HEADROOM.placement.host_inventories
@@ -356,6 +364,7 @@ def _follow_inventories(provider: LockedProvider, host: HostFacts) -> None:
 
 
 def _retire(uuid: str) -> bool:
+    refuse_while_moving(FOLLOWING)
     provider = lock_provider(uuid)
     row: Any = run(IS_FREE, {"id": provider.id}).fetchone()  # Any: one row of one column
     if row[0]:

@@ -16,6 +16,7 @@ from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.services import Change as AuditChange
 from journal.services import record_changes
+from placement.cutover.state import refuse_while_moving
 from placement.database import in_transaction
 from placement.domain.transfer import (
     ConsumerRecord,
@@ -168,10 +169,12 @@ def import_contents(source: Contents, *, actor: Actor, request_id: str) -> CopyP
 
     Raises:
         CannotCopyError: the source cannot be copied; nothing was changed.
+        WrongPhaseError: a cloud moves; likewise.
         Busy: the rows were locked for too long.
     """
 
     def write() -> CopyPlan:
+        refuse_while_moving("an import")
         run(LOCK_CONSUMERS, [sorted(source.consumers)])
         take_lock(LockSpace.PROVIDER_TREES, [TREES])
         names = sorted(record.name for record in source.providers.values())

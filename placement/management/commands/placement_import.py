@@ -21,6 +21,8 @@ from journal.errors import HeadroomError
 from journal.progress import printing_to, reading_bars
 from placement.clients.reference_api import Adapter, read_api
 from placement.clients.reference_database import read_database
+from placement.cutover.state import refuse_while_moving
+from placement.database import in_transaction
 from placement.domain.transfer import Contents, CopyPlan
 from placement.domain.transfer_lines import UnreadableExportError, contents_of_lines
 from placement.services.transfer import import_contents, plan_import, refuse_problems
@@ -62,9 +64,11 @@ class Command(BaseCommand):
         """Read, write, read again, print.
 
         Raises:
-            CommandError: the source cannot be read or copied, or does not agree afterwards.
+            CommandError: the source cannot be read or copied, does not agree afterwards, or a
+                cloud moves.
         """
         try:
+            in_transaction(lambda: refuse_while_moving("an import"))  # and again when it writes
             source = _read(options)
             if options["dry_run"]:
                 plan = plan_import(source)

@@ -7,7 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from core.conf import headroom
-from placement.gateway.asking import NoAccountError
+from journal.errors import HeadroomError
+from placement.cutover.state import refuse_while_moving
+from placement.database import in_transaction
 from placement.gateway.sync import sync_names
 
 
@@ -20,13 +22,15 @@ class Command(BaseCommand):
         """Copy, and say how much changed.
 
         Raises:
-            CommandError: there is no other Placement, or it did not answer.
+            CommandError: there is no other Placement, it did not answer, or a cloud moves, whose
+                names are copied already.
         """
         if not headroom().gateway.upstream_url:
             raise CommandError("HEADROOM_GATEWAY__UPSTREAM_URL is empty: there is no other one")
         try:
+            in_transaction(lambda: refuse_while_moving("copying names"))
             done = sync_names()
-        except NoAccountError as error:
+        except HeadroomError as error:
             raise CommandError(error.message) from error
         for one in done:
             self.stdout.write(f"{one.kind}: {one.inserted} new, {one.deleted} deleted")
