@@ -18,6 +18,7 @@ timeline it is, its WAL receiver tells for the log, to members of ``pg_read_all_
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,8 +71,16 @@ def wal_bytes(position: str) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
+#: Whether a standby answers this thread for a while (:mod:`journal.standby.reads`).
+on_standby: ContextVar[bool] = ContextVar("on_standby", default=False)
+
+
 class WrongServer(OperationalError):  # noqa: N818 - a state of the system, not a defect
     """The session leads to a server that must not be believed: a standby, or a former primary."""
+
+
+class NotFollowed(WrongServer):
+    """A standby answers this thread on purpose, and changes are followed on the primary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +111,27 @@ class Moment:
         return wal_bytes(self.wal)
 
 
+def check_is_followed() -> None:
+    """Check that what follows changes may go on here.
+
+    While a standby answers, prepared statements go to the primary all the same: what changed since
+    a position would be told by the one, and what it is now by the other, which may not know yet.
+
+    Raises:
+        NotFollowed: a standby answers this thread.
+    """
+    if on_standby.get():
+        raise NotFollowed("changes are followed on the primary, and a standby answers here")
+
+
 def moment_of(text: str) -> Moment:
     """Return the moment that :data:`MOMENT` told on this thread's connection.
 
     Raises:
+        NotFollowed: a standby answers this thread.
         WrongServer: caches must not be read from that server; the connection was closed.
     """
+    check_is_followed()
     snapshot, written, wal, history = text.split(" ", 3)
     if history != _course.current:
         _course.admit(history, connection)

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from io import BytesIO
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from django.http import HttpRequest, UnreadablePostError
 from django.http.response import HttpResponseBase
 
 from journal.counters import READS
-from journal.history import read_moment, wal_bytes
+from journal.history import NotFollowed, on_standby, read_moment, wal_bytes
 from journal.standby.watch import StandbyWatch, current_watch
 
 log = structlog.get_logger(__name__)
@@ -42,12 +41,10 @@ _POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 REMEMBERED_SECONDS: Final = 300.0
 BAD: Final = 400
 
-_is_reading: ContextVar[bool] = ContextVar("is_reading_standby", default=False)
-
 
 def is_reading_standby() -> bool:
     """Return whether this thread's default connection is a standby's: keep nothing of it."""
-    return _is_reading.get()
+    return on_standby.get()
 
 
 @contextmanager
@@ -55,11 +52,11 @@ def reading_from(alias: str) -> Iterator[None]:
     """Make a standby's connection this thread's default one for a while."""
     primary = connections[DEFAULT_DB_ALIAS]
     connections[DEFAULT_DB_ALIAS] = connections[alias]
-    token = _is_reading.set(True)
+    token = on_standby.set(True)
     try:
         yield
     finally:
-        _is_reading.reset(token)
+        on_standby.reset(token)
         connections[DEFAULT_DB_ALIAS] = primary
 
 
@@ -113,6 +110,9 @@ class StandbyReadsMiddleware:
                 render = getattr(response, "render", None)
                 if callable(render):
                     response = render()
+        except NotFollowed as error:
+            self._remember(name, str(error))
+            return None
         except DatabaseError as error:
             self._blame(watch, alias, name, str(error))
             return None
@@ -128,11 +128,16 @@ class StandbyReadsMiddleware:
 
     def _blame(self, watch: StandbyWatch, alias: str, name: str, reason: str) -> None:
         """Leave out a standby that is gone; one that answers was asked by a view that it cannot."""
-        log.info("standby_read_repeated", view=name, reason=reason.strip())
         if _still_answers(alias):
-            self._primary_until[name] = time.monotonic() + REMEMBERED_SECONDS
+            self._remember(name, reason)
         else:
+            log.info("standby_read_repeated", view=name, reason=reason.strip())
             watch.leave_out(alias)
+
+    def _remember(self, name: str, reason: str) -> None:
+        """Leave a view to the primary for a while."""
+        log.info("standby_read_repeated", view=name, reason=reason.strip())
+        self._primary_until[name] = time.monotonic() + REMEMBERED_SECONDS
 
     def _name_of(self, request: HttpRequest) -> str:
         match = request.resolver_match

@@ -18,7 +18,10 @@ from capacity.host_table import (
 from capacity.ledger.rooms import move_blocks, rebuild_host_capacity
 from capacity.models import HostCapacity, Reservation, ReservationAllocation, ReservationKind
 from hosts.models import Aggregate, Host, HostStatus, Instance
+from journal.history import NotFollowed
 from journal.metrics import metric_name
+from journal.standby.reads import reading_from
+from placement.selectors.snapshot import current_snapshot
 from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB, ResourceVector
 from scheduling.table import HostTable
@@ -60,6 +63,19 @@ def test_table_follows_renamed_and_recreated_hosts() -> None:
     Host.objects.get(name="h2").delete()
     make_host("h2", zone="az-c")
     assert by_name(current_host_table()) == by_name(load_host_table())
+
+
+def test_table_is_not_brought_forward_where_a_standby_answers() -> None:
+    """What changed would be the primary's word, and what hosts are that of one that is late."""
+    make_host("h1")
+    assert current_host_table().state_ok.tolist() == [True]
+    with reading_from("default"):  # as if it were one
+        Host.objects.filter(name="h1").update(status=HostStatus.DISABLED)
+        for ask in (current_host_table, current_snapshot):
+            with pytest.raises(NotFollowed):
+                ask()
+    assert current_host_table().state_ok.tolist() == [False]
+    assert current_snapshot() is not None
 
 
 def test_rolled_back_writes_never_stay_in_the_table() -> None:

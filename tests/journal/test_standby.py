@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
 from config.environment import ConfigurationError, load_environment
+from journal.history import read_moment
 from journal.standby.reads import StandbyReadsMiddleware
 from journal.standby.watch import Known, Primary, StandbyWatch, Standing, judge
 
@@ -116,3 +117,24 @@ def test_a_standby_that_died_is_left_out_and_the_view_keeps_its_standbys(
         assert middleware.process_view(request, view, (), {}) is None
     assert watch.choose() is None
     assert not middleware._primary_until
+
+
+@pytest.mark.django_db
+def test_a_view_that_follows_changes_is_the_primarys_and_the_standby_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = StandbyWatch(["default"], most_lag_seconds=5, look_seconds=1, clock=lambda: 10.0)
+    monkeypatch.setattr(StandbyWatch, "_ensure_thread", lambda self: None)
+    watch._known = {"default": Known(fresh_as_of=9.0, reason="")}  # as if it were one
+
+    def view(request: HttpRequest) -> HttpResponse:
+        read_moment()
+        return ask_projects(request)
+
+    middleware = StandbyReadsMiddleware(view)
+    middleware.watch = watch
+    request = RequestFactory().get("/api/v1/hosts")
+    assert middleware.process_view(request, view, (), {}) is None
+    assert watch.choose() == "default", "others are answered there"
+    assert list(middleware._primary_until) == ["GET /api/v1/hosts"]
+    assert view(request).status_code == 200

@@ -15,7 +15,7 @@ from core.changes import one_snapshot
 from core.conf import headroom
 from core.sessions import current_session
 from journal.collector import give_memory_back, paused_collector
-from journal.history import Moment, is_continued, read_moment
+from journal.history import Moment, check_is_followed, is_continued, read_moment
 from journal.self_check import SelfCheck
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
@@ -198,7 +198,11 @@ class SnapshotCache:
 
         Inside a transaction the caller gets a copy of its own, so that a rollback leaves nothing
         behind in the shared one.
+
+        Raises:
+            NotFollowed: a standby answers this thread; others who ask now hear nothing of it.
         """
+        check_is_followed()
         if current_session().wrapper.in_atomic_block:
             return load_state(with_copies=self._with_copies).snapshot
         snapshot = self._newest()
