@@ -3,8 +3,8 @@
 Everything that blocks is summed in columns of the table. What a request gets back is a handful of
 reservations: its project's committed slots, at most the request's own size from each (product,
 15.18), less what other VMs of the project and group in flight take of them, and never the room of
-other VMs that are still expected in them (15.17); failover slots of an evacuating VM; its own
-in-flight blocks (16.3).
+other VMs that are still expected in them (15.17); failover slots of an evacuating VM, and what
+those of others and the VMs in flight into them block both; its own in-flight blocks (16.3).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from scheduling.table_rows import ReservationRow
 Rows: TypeAlias = slice | Int64Column
 
 _NOBODY: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+_FAILOVER_INTENTS = frozenset({Intent.EVACUATE, Intent.REUSE_FAILOVER_RESERVATION})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,13 +119,13 @@ def free_key(table: HostTable, request: PlacementRequest) -> Hashable:
         project_key = (request.project_id, request.commitment_group, request.asked)
         if request.request_key in table.reservations.slots_expecting:
             vm_key = request.request_key
-    reuses = request.intent is Intent.REUSE_FAILOVER_RESERVATION and table.reservations.failover
+    uses_failover = request.intent in _FAILOVER_INTENTS and table.reservations.failover
     return (
         request.ignored_kinds,
         request.assume_empty_hosts,
         vm_key,
         project_key,
-        bool(reuses),
+        request.intent if uses_failover else None,
         any(request.needs),
     )
 
@@ -313,9 +314,42 @@ def _released_failover(table: HostTable, request: PlacementRequest) -> Iterable[
     if request.intent is Intent.EVACUATE:
         own = table.reservations.failover_of_vm.get(request.request_key, ())
         yield _slot_columns(table, (slot for slot in own if slot.is_ready), "blocked")
+        if KIND_IN_FLIGHT not in request.ignored_kinds:
+            yield _filled_by_others(table, request)
     elif request.intent is Intent.REUSE_FAILOVER_RESERVATION:
         every = table.reservations.failover
         yield _cached_columns(table, "ready failover", every, "blocked", _is_ready)
+
+
+def _filled_by_others(table: HostTable, request: PlacementRequest) -> BlockColumns:
+    """Return what failover slots and other VMs in flight into them block both.
+
+    Until such a VM lands, the room that it takes is promised once; else who is evacuated after it
+    would find none in a slot beside. What a slot of the VM itself blocks is released to it whole.
+    That the others are evacuated as well is looked at where the room is taken.
+
+    Source: spec scheduling, 16.3; failover, 17.2 ("Room").
+    """
+    side = table.reservations
+    left: dict[tuple[int, str], ResourceVector] = {}
+    rows: list[int] = []
+    shared: list[tuple[int, int]] = []
+    for vm_uuid, flights in side.in_flight_of_vm.items():
+        slots = side.failover_of_vm.get(vm_uuid, ())
+        for flight in _once(flights) if slots else ():
+            host = flight.target_host
+            slot = next((one for one in slots if host in one.hosts()), None)
+            if slot is None or request.request_key in slot.vm_uuids or host not in table.row_of:
+                continue
+            room = left.get((slot.reservation_id, host), slot.blocked)
+            both = room - (room - flight.blocked).clamped()
+            left[slot.reservation_id, host] = room - both
+            rows.append(table.row_of[host])
+            shared.append((both.memory_bytes, both.vcpus))
+    pairs = np.array(shared, dtype=np.int64).reshape(-1, 2)
+    return BlockColumns(
+        rows=np.array(rows, dtype=np.int64), memory_bytes=pairs[:, 0], vcpus=pairs[:, 1]
+    )
 
 
 def _add(free: FreeColumns, columns: BlockColumns, *, sign: int = 1) -> None:

@@ -21,8 +21,9 @@ AS_CHOSEN = """
 
 # What the VM's own slots give it, per slot at most its size (spec scheduling, 7.11 step B, 15.17,
 # 15.18). VMs of its project in flight to the host use that room too: what they and the slots block
-# twice is added to what is free, and taken from what the slots give. The room comes from the locked
-# row.
+# twice is added to what is free, and taken from what the slots give. So is what failover slots of
+# others and evacuated VMs in flight into them block twice, for a VM that is evacuated as well. The
+# room comes from the locked row.
 FITTING_HOSTS = """
 released AS (
     SELECT asked.host_id,
@@ -47,12 +48,31 @@ released AS (
             AND EXISTS (SELECT FROM capacity_reservationallocation AS vm
                          WHERE vm.reservation_id = held.id AND vm.vm_uuid = %(vm_uuid)s))
      GROUP BY asked.host_id
+), filled AS (
+    SELECT slot.target_host_id AS host_id,
+           sum(least(slot.blocked_memory_bytes, flying.memory_bytes)) AS filled_memory_bytes,
+           sum(least(slot.blocked_vcpus, flying.vcpus)) AS filled_vcpus
+      FROM capacity_reservation AS slot
+     CROSS JOIN LATERAL (
+           SELECT coalesce(sum(flight.blocked_memory_bytes), 0) AS memory_bytes,
+                  coalesce(sum(flight.blocked_vcpus), 0) AS vcpus
+             FROM capacity_reservationallocation AS vm
+             JOIN capacity_reservation AS flight ON flight.vm_uuid = vm.vm_uuid
+            WHERE vm.reservation_id = slot.id AND flight.kind = 'in_flight'
+              AND flight.intent = 'evacuate' AND flight.target_host_id = slot.target_host_id
+           ) AS flying
+     WHERE %(intent)s = 'evacuate' AND NOT ARRAY['failover', 'in_flight'] && %(ignored)s::text[]
+       AND slot.kind = 'failover' AND slot.target_host_id = ANY(%(host_ids)s::bigint[])
+       AND NOT EXISTS (SELECT FROM capacity_reservationallocation AS vm
+                        WHERE vm.reservation_id = slot.id AND vm.vm_uuid = %(vm_uuid)s)
+     GROUP BY slot.target_host_id
 ), fitting AS (
     SELECT asked.host_id, asked.position, host.zone
       FROM unnest(%(host_ids)s::bigint[]) WITH ORDINALITY AS asked(host_id, position)
       JOIN capacity_hostcapacity AS room ON room.host_id = asked.host_id
       JOIN hosts_host AS host ON host.id = asked.host_id
       LEFT JOIN released ON released.host_id = asked.host_id
+      LEFT JOIN filled ON filled.host_id = asked.host_id
      WHERE {room_for_memory_bytes} >= %(memory_bytes)s
        AND {room_for_vcpus} >= %(vcpus)s
        AND {as_chosen}
@@ -104,7 +124,7 @@ ROOM_FOR = """
 + least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0))
 + least(coalesce(given_{part}, 0),
         coalesce(slots_{part}, 0) - least(coalesce(slots_{part}, 0), coalesce(flying_{part}, 0)))
-+ coalesce(spare_{part}, 0)
++ coalesce(spare_{part}, 0) + coalesce(filled_{part}, 0)
 """
 
 PARTS = ("memory_bytes", "vcpus")

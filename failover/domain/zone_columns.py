@@ -31,7 +31,8 @@ class HostColumns:
         effective_vcpus: int64[H].
         used_memory_bytes: int64[H], what VMs take.
         used_vcpus: int64[H].
-        held_memory_bytes: int64[H], blocked for commitments and VMs in flight.
+        held_memory_bytes: int64[H], blocked for commitments and VMs in flight; what slots of any
+            kind and VMs in flight into them block both counts once.
         held_vcpus: int64[H].
         failover_memory_bytes: int64[H], blocked by failover reservations.
         failover_vcpus: int64[H].

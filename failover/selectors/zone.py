@@ -78,6 +78,8 @@ _Int32Column = NDArray[np.int32]
 _Int64Column = NDArray[np.int64]
 _BoolColumn = NDArray[np.bool_]
 
+# What slots and VMs in flight into them block both is held once: a host is not over-subscribed for
+# having VMs on their way into its slots (OFFSET 0: nothing is counted where none is).
 HOST_COLUMNS = """
 SELECT host.id, host.name, host.building_block,
        host.state = %(up)s AND NOT host.is_lost AND host.status = %(enabled)s
@@ -85,12 +87,15 @@ SELECT host.id, host.name, host.building_block,
            AND coalesce(host.conditions->>'Ready', 'True') = 'True',
        room.effective_memory_bytes, room.effective_vcpus,
        room.allocated_memory_bytes, room.allocated_vcpus,
-       room.committed_memory_bytes + room.in_flight_memory_bytes,
-       room.committed_vcpus + room.in_flight_vcpus,
+       room.committed_memory_bytes + room.in_flight_memory_bytes - coalesce(twice.memory_bytes, 0),
+       room.committed_vcpus + room.in_flight_vcpus - coalesce(twice.vcpus, 0),
        room.failover_memory_bytes, room.failover_vcpus,
        host.hypervisor_type,
        NOT host.high_availability OR host.conditions->>'HaEnabled' IS NOT DISTINCT FROM 'False'
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
+  LEFT JOIN LATERAL (
+       SELECT shared.memory_bytes, shared.vcpus FROM capacity_blocked_twice(host.id) AS shared
+        WHERE room.in_flight_memory_bytes > 0 OFFSET 0) AS twice ON true
 """
 SELECT_HOSTS = HOST_COLUMNS + " WHERE host.zone = %(zone)s ORDER BY host.id"
 

@@ -198,6 +198,21 @@ class TestReleasedRoom:
         rebuild_host_capacity()
         assert (place(ask(intent=intent), "h1").held == ("h1",)) is fits
 
+    @pytest.mark.parametrize(("intent", "fits"), [("evacuate", True), ("live_migration", False)])
+    def test_a_failover_slot_holds_its_room_though_the_one_beside_is_being_filled(
+        self, intent: str, fits: bool
+    ) -> None:
+        """What moves there otherwise needs room of its own."""
+        host, broken = make_host("h1", memory_gib=8), make_host("h2")
+        for vm in (VM, "second"):
+            slot = make_reservation(host, memory_gib=4)
+            make_allocation(slot, make_vm(vm, broken, openstack_id=vm))
+        HostCapacity.objects.filter(host=host).update(effective_memory_bytes=12 * GIB)
+        assert place(ask(vm="second", intent=intent), "h1").held == ("h1",)
+        HostCapacity.objects.filter(host=host).update(effective_memory_bytes=8 * GIB)
+        assert place(ask(vm="third", intent="evacuate"), "h1").held == ()
+        assert (place(ask(intent="evacuate"), "h1").held == ("h1",)) is fits
+
 
 class TestBooking:
     @pytest.fixture

@@ -27,6 +27,7 @@ from failover.services.evacuation import (
     start_move,
     zones_to_plan,
 )
+from failover.services.validation import validate_zone
 from hosts.models import Host, HostState, Instance
 from journal.actors import Actor
 from journal.clock import TOLERANCE
@@ -503,3 +504,41 @@ def test_vm_without_slots_is_scheduled_as_ever_and_plans_nothing(nova: NovaClien
 
     assert set(evacuate(nova, rows, "a")) <= {"h6", "h7"}
     assert not EvacuationPlan.objects.exists()
+
+
+def test_all_vms_of_a_host_go_to_their_slots_though_none_has_landed(nova: NovaClient) -> None:
+    """Hosts with slots are full: what is in flight into one slot takes no room of another."""
+    rows = make_zone("rA@3{a@1} rB@3{b@1} rC@3{c@1}", memory_gib=12, required=1)
+    fail(rows, "1")
+    plan()
+
+    answers = {name: evacuate(nova, rows, name) for name in ("a", "b", "c")}
+
+    assert answers == {"a": ["h3"], "b": ["h3"], "c": ["h3"]}
+
+
+def test_plan_holds_though_vms_are_in_flight_into_slots_beside(nova: NovaClient) -> None:
+    rows = make_zone("rA@3{a@1} rB@3{b@1} rC@4{c@2}", memory_gib=8, required=1)
+    fail(rows, "1")
+    plan()
+    assert evacuate(nova, rows, "a")[0] == "h3"
+    fail(rows, "2")
+
+    plan()
+
+    assert moves(rows) == {
+        "a": (MoveState.STARTED, "rA"),
+        "b": (MoveState.PLANNED, "rB"),
+        "c": (MoveState.PLANNED, "rC"),
+    }
+
+
+def test_no_slot_is_found_wanting_while_one_beside_is_being_filled(nova: NovaClient) -> None:
+    rows = make_zone("rA@3{a@1} rB@3{b@2}", memory_gib=8, required=1)
+    fail(rows, "1")
+    assert evacuate(nova, rows, "a")[0] == "h3"
+
+    validate_zone("az-a", request_id="test", reservation_ids=[rows.slots["rB"].pk])
+
+    kept = ReservationAllocation.objects.get(reservation=rows.slots["rB"])
+    assert kept.validated_at is not None

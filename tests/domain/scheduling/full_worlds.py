@@ -340,6 +340,32 @@ def given_by_slots(
     return ResourceVector(**parts)
 
 
+def filled_by_others(
+    world: World, here: Sequence[ReservationRow], host: str, request: PlacementRequest
+) -> ResourceVector:
+    """What failover slots on a host and other VMs in flight into them block both."""
+    if request.intent is not Intent.EVACUATE or request.ignored_kinds & {"failover", "in_flight"}:
+        return ZERO
+    flying: dict[int, ResourceVector] = {}
+    for row in here:
+        slots = [
+            slot
+            for slot in world.reservations
+            if row.kind == "in_flight"
+            and slot.kind == "failover"
+            and host in slot.hosts()
+            and set(row.vm_uuids) & set(slot.vm_uuids)
+        ]
+        if slots and request.request_key not in slots[0].vm_uuids:
+            key = slots[0].reservation_id
+            flying[key] = flying.get(key, ZERO) + row.blocked
+    blocked = {slot.reservation_id: slot.blocked for slot in here}
+    return ResourceVector(
+        memory_bytes=sum(min(f.memory_bytes, blocked[k].memory_bytes) for k, f in flying.items()),
+        vcpus=sum(min(f.vcpus, blocked[k].vcpus) for k, f in flying.items()),
+    )
+
+
 def asked_of(request: PlacementRequest) -> ResourceVector:
     count = request.num_instances or 1
     return ResourceVector(memory_bytes=count * request.memory_bytes, vcpus=count * request.vcpus)
@@ -352,6 +378,7 @@ def free_on(world: World, host: HostRow, request: PlacementRequest) -> ResourceV
     here = [row for row in world.reservations if host.name in row.hosts()]
     for reservation in here:
         free -= block_for(reservation, request)
+    free += filled_by_others(world, here, host.name, request)
     return free + given_by_slots(here, request, asked_of(request))
 
 

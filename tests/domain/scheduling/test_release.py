@@ -357,6 +357,62 @@ def test_a_slot_is_released_less_what_vms_in_flight_take_of_it(
     assert (kept(table, request_, filter_has_enough_capacity) == ["1"]) is expected
 
 
+OWN, OTHERS = failover("1", (4, 8), "vm"), failover("1", (4, 8), "x")
+
+
+@pytest.mark.parametrize(
+    ("reservations", "request_", "expected"),
+    [
+        pytest.param((OWN, OTHERS), ask(**EVACUATE), True, id="nobody is in flight"),
+        pytest.param(
+            (OWN, OTHERS, flight("1", (4, 8), "x")), ask(**EVACUATE), True, id="into the other slot"
+        ),
+        pytest.param(
+            (OWN, OTHERS, flight("1", (4, 8), "x")),
+            ask(request_key="y", **EVACUATE),
+            False,
+            id="without a slot there is no room",
+        ),
+        pytest.param(
+            (OWN, OTHERS, flight("1", (4, 8), "x")), ask(), False, id="a new VM has none either"
+        ),
+        pytest.param(
+            (OWN, OTHERS, flight("1", (4, 8), "y")), ask(**EVACUATE), False, id="into no slot"
+        ),
+        pytest.param(
+            (OWN, failover("1", (2, 4), "x"), flight("1", (4, 8), "x")),
+            ask((5, 10), **EVACUATE),
+            False,
+            id="no more than the slot holds",
+        ),
+        pytest.param(
+            (failover("1", (8, 16), "vm", "x"), flight("1", (4, 8), "x")),
+            ask(**EVACUATE),
+            True,
+            id="into the same slot, which is large enough for both",
+        ),
+        pytest.param(
+            (failover("1", (8, 16), "vm", "x"), flight("1", (4, 8), "x")),
+            ask((8, 16), **EVACUATE),
+            False,
+            id="into the same slot, which is not",
+        ),
+        pytest.param(
+            (OWN, OTHERS, flight("1", (4, 8), "x")),
+            ask((5, 10), ignored_kinds=frozenset({"in_flight"}), **EVACUATE),
+            False,
+            id="what is ignored is given back once",
+        ),
+    ],
+)
+def test_a_failover_slot_and_a_vm_in_flight_into_it_are_in_the_way_once(
+    reservations: tuple[ReservationRow, ...], request_: PlacementRequest, expected: bool
+) -> None:
+    """A host of 8 vCPUs and 16 GiB, as full as its slots make it."""
+    table = world({"1": (8, 16)}, *reservations).table()
+    assert (kept(table, request_, filter_has_enough_capacity) == ["1"]) is expected
+
+
 EXPECTING = replace(cr("1", (4, 8), expected=((4, 8),)), expected_vms=(("vm", pair((4, 8))),))
 
 
