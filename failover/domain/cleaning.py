@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from failover.domain.blame import memberships_to_remove
 from failover.domain.plan import Brake, CleaningPlan, PlanOptions, Removal, RemovalReason, Resize
 from failover.domain.slots import FailoverSlot, SlotUser
-from failover.domain.zone_columns import MEMBERS_SAID_GONE, BoolColumn, ZoneSnapshot
+from failover.domain.zone_columns import (
+    MEMBERS_ELSEWHERE,
+    MEMBERS_SAID_GONE,
+    BoolColumn,
+    ZoneSnapshot,
+)
 
 _Numbers = NDArray[np.signedinteger[Any]]
 _NARROW = 1 << 31
@@ -250,7 +255,8 @@ def _resized(snapshot: ZoneSnapshot, left: BoolColumn) -> tuple[Resize, ...]:
 def _brake(snapshot: ZoneSnapshot, removals: list[Removal], options: PlanOptions) -> Brake | None:
     """Return why the input looks like a loss of data, None if it does not.
 
-    Memberships of VMs that the cloud itself said are gone end for no loss.
+    Memberships of VMs that the cloud itself said are gone, or has elsewhere, end for no loss: of
+    such a zone an empty list is true.
 
     Source: spec failover, 17.9.
     """
@@ -258,14 +264,15 @@ def _brake(snapshot: ZoneSnapshot, removals: list[Removal], options: PlanOptions
     listed = snapshot.notes.get("vms_listed", int(np.count_nonzero(snapshot.vms.is_listed)))
     before = options.previous_vm_count
     lost = before - listed
-    if members and snapshot.notes.get("hosts_reporting") and not snapshot.notes.get("vms_reported"):
+    said_gone = snapshot.notes.get(MEMBERS_SAID_GONE, 0)
+    missed = members - said_gone - snapshot.notes.get(MEMBERS_ELSEWHERE, 0)
+    if missed and snapshot.notes.get("hosts_reporting") and not snapshot.notes.get("vms_reported"):
         return Brake(
             code="hosts_report_no_vms",
             message=f"no host reports a VM, although {members} memberships are known",
             facts={"memberships": members, "hosts_reporting": snapshot.notes["hosts_reporting"]},
         )
-    said_gone = snapshot.notes.get(MEMBERS_SAID_GONE, 0)
-    if members > said_gone and not listed:
+    if missed and not listed:
         return Brake(
             code="vm_list_empty",
             message=f"the VM list is empty, although {members} memberships are known",

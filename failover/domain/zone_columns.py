@@ -160,7 +160,9 @@ class MemberColumns:
 
 
 MEMBERS_SAID_GONE: Final = "members_said_gone"
-"""Note: how many memberships are of VMs that the cloud itself said are gone."""
+"""Note: how many memberships are of VMs that the cloud itself said are gone, or has shelved."""
+MEMBERS_ELSEWHERE: Final = "members_elsewhere"
+"""Note: how many memberships are of VMs that the VM list has on hosts of other zones."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

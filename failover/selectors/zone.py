@@ -26,6 +26,7 @@ from failover.choices import SlotState
 from failover.conf import SHIPPED_REQUIREMENTS, FailoverConfig, current_config
 from failover.domain.patterns import required_counts
 from failover.domain.zone_columns import (
+    MEMBERS_ELSEWHERE,
     MEMBERS_SAID_GONE,
     HostColumns,
     MemberColumns,
@@ -34,6 +35,7 @@ from failover.domain.zone_columns import (
     ZoneSnapshot,
 )
 from failover.models import FailoverPolicy, FailoverZone
+from hosts.domain.vm import ABSENT_STATUSES
 from hosts.domain.vm_list import ReportingHost, active_hosts
 from hosts.feed.state import known_until
 from hosts.listing import deleted_vms
@@ -387,10 +389,13 @@ def _rows_of_vms(
     reading.notes["vms_listed"] = sum(row[2] in here for row in reading.vms)
     rows = [row for row in reading.vms if required_of[row[5]] or row[1] in known]
     vanished = known - {row[1] for row in rows}
-    reading.notes.pop(MEMBERS_SAID_GONE, None)
+    away = {row[1]: row for row in reading.vms if row[2] not in here}
+    gone = {uuid for uuid, row in away.items() if row[8] in ABSENT_STATUSES}
+    elsewhere = {uuid for uuid, row in away.items() if row[2] is not None} - gone
+    gone |= deleted_vms(vanished) if vanished else frozenset()
+    reading.notes[MEMBERS_SAID_GONE] = sum(row[2] in gone for row in reading.members)
+    reading.notes[MEMBERS_ELSEWHERE] = sum(row[2] in elsewhere for row in reading.members)
     if vanished:
-        deleted = deleted_vms(vanished)
-        reading.notes[MEMBERS_SAID_GONE] = sum(row[2] in deleted for row in reading.members)
         sizes = {row[2]: (row[5], row[6]) for row in reading.members}
         rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
     rows.sort(key=itemgetter(1))

@@ -61,6 +61,42 @@ def test_vms_that_the_cloud_said_are_gone_leave_without_a_brake(covered: dict[st
     assert_sound()
 
 
+@pytest.mark.parametrize("status", ["SHELVED_OFFLOADED", "SOFT_DELETED"])
+@pytest.mark.parametrize("reports", [False, True])
+def test_vms_that_are_all_shelved_leave_without_a_brake(
+    covered: dict[str, int], status: str, *, reports: bool
+) -> None:
+    FailoverZone.objects.update(vm_count=0)  # as the pass does that saw them go
+    Instance.objects.exclude(openstack_id="vm-1").update(host=None, status=status)
+    Instance.objects.filter(openstack_id="vm-1").update(host=None)
+    if reports:
+        report_all()
+    expected = "hosts_report_no_vms" if reports else "vm_list_empty"
+    assert run().brake == expected, "of one it is not known where it is"
+    assert cover() == covered
+    Instance.objects.update(status=status)
+    assert run().brake == ""
+    assert cover() == {}
+    assert_sound()
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_a_zone_that_all_vms_left_empties_its_reservations(
+    covered: dict[str, int], *, reports: bool
+) -> None:
+    """They were nowhere in between, so nothing took them out as they moved."""
+    hosts("far", zone="az-b")
+    FailoverZone.objects.update(vm_count=0)
+    assert covered
+    Instance.objects.update(host=None)
+    Instance.objects.update(host=Host.objects.get(name="far"))
+    if reports:
+        Host.objects.filter(zone="az-a").update(reported_instances=[])
+    assert run().brake == ""
+    assert cover() == {}
+    assert_sound()
+
+
 def test_empty_lists_of_all_hosts_remove_nothing_and_raise_the_brake(
     covered: dict[str, int],
 ) -> None:
@@ -89,8 +125,8 @@ def test_brake_lets_go_when_the_data_is_back(covered: dict[str, int]) -> None:
     run()
     Instance.objects.bulk_create(Instance(**row) for row in kept)
     assert run().brake == ""
-    zone = FailoverZone.objects.get()
-    assert (zone.brake_reason, zone.braked_at) == ("", None)
+    row = FailoverZone.objects.get()
+    assert (row.brake_reason, row.braked_at) == ("", None)
     assert cover() == covered
     assert_sound()
 

@@ -136,6 +136,16 @@ def test_what_the_cloud_said_is_gone_is_no_loss() -> None:
     assert brake_of(few, slots, notes={"members_said_gone": 10}, **options) == "too_many_removals"
 
 
+def test_a_zone_that_all_vms_left_has_an_empty_list() -> None:
+    _, slots = many_members(20)
+    notes = {"members_said_gone": 12, "members_elsewhere": 8}
+    assert brake_of({}, slots, notes=notes) == ""
+    assert brake_of({}, slots, notes=notes | {"members_elsewhere": 7}) == "vm_list_empty"
+    silent = {"hosts_reporting": 200, "vms_reported": 0}
+    assert brake_of({}, slots, notes=notes | silent) == ""
+    assert brake_of({}, slots, notes=silent) == "hosts_report_no_vms"
+
+
 def test_too_many_moves_at_once_remove_nothing() -> None:
     vms, slots = many_members(100)
     moved = {uuid: ("s000" if n < 30 else host) for n, (uuid, host) in enumerate(vms.items())}
