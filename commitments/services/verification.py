@@ -34,6 +34,7 @@ from commitments.services.slot_settling import ChunkContext, settle_chunk
 from commitments.services.vm_list import refusal_of_list
 from core.chunks import in_chunks
 from core.jobs import Run
+from hosts.domain.shrinking import length_from_now
 from hosts.feed.state import known_until
 from hosts.models import Host
 from journal.actors import Actor
@@ -250,7 +251,8 @@ def _remember(
 ) -> None:
     """Write from where the next run follows changes, and what this one did.
 
-    The length of the VM list is remembered only when it was believed.
+    The length of the VM list is remembered only when it was believed, less what a live cloud said
+    meanwhile to be gone.
     """
     wanted: dict[str, object] = {
         "snapshot": moment.snapshot,
@@ -261,12 +263,15 @@ def _remember(
         wanted["fully_checked_at"] = run.now
     if listed is not None:
         wanted |= {"is_refused": bool(done.refusal), "message": done.refusal}
-        if not done.refusal:
-            wanted["listed_vms"] = listed
     if done.host_refusal is not None:
         wanted["host_refusal"] = done.host_refusal
     if done.events or done.nudged:
         wanted["counts"] = {**dict(sorted(done.events.items())), "nudged": done.nudged}
     with transaction.atomic():
-        if may_store(moment, reader="slots"):
-            SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)
+        if not may_store(moment, reader="slots"):
+            return
+        if listed is not None and not done.refusal:
+            known = SlotCheck.objects.select_for_update(no_key=True).filter(zone=check.zone)
+            now = known.values_list("listed_vms", flat=True).first()
+            wanted["listed_vms"] = length_from_now(listed, before=check.listed_vms, now=now)
+        SlotCheck.objects.update_or_create(zone=check.zone, defaults=wanted)

@@ -38,10 +38,11 @@ from failover.selectors.zone import (
 from failover.services.apply import Applied, PlanWriter, StepRefusedError
 from failover.services.decisions import keep_decisions
 from failover.services.events import EventWriter, Happening, record_events
+from hosts.domain.shrinking import length_from_now
 from journal.clock import database_now
 from journal.collector import paused_collector
 from journal.errors import HeadroomError
-from journal.leases import held_lease
+from journal.leases import check_leases, held_lease
 from journal.tracing import with_global_request_id
 
 log = structlog.get_logger(__name__)
@@ -312,6 +313,7 @@ def _finished(run: _Run, row: FailoverRun) -> ZoneRun:
     next_run_at = ended + _interval(run.config, result)
     outcome = RunOutcome.DONE if brake is None else RunOutcome.HALTED
     with transaction.atomic(durable=True):
+        check_leases()
         if not run.is_dry_run:
             _note_state(run, next_run_at)
             if brake is None:
@@ -376,7 +378,8 @@ def _note_state(run: _Run, next_run_at: datetime) -> None:
     else:
         state.brake_reason, state.brake_facts, state.braked_at = "", {}, None
         state.confirmed_at, state.confirmed_by = None, ""
-        state.vm_count = run.snapshot.notes.get("vms_listed", 0)
+        listed = run.snapshot.notes.get("vms_listed", 0)
+        state.vm_count = length_from_now(listed, before=run.state.vm_count, now=state.vm_count)
         if kept:
             events.append(
                 Happening(

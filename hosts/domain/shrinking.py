@@ -37,3 +37,18 @@ def has_vanished(before: int | None, now: int) -> bool:
     Source: spec commitments, 16.7; spec failover, 17.9 ("no host reports instances").
     """
     return before is not None and before >= FEWEST_TO_VANISH and not now
+
+
+def length_from_now(counted: int, *, before: int | None, now: int | None) -> int:
+    """Return how long a list that was counted a while ago is expected to be from now on.
+
+    What was told to be gone since then may be counted still.
+
+    Args:
+        counted: Its length as it was counted.
+        before: Its expected length before that; None when there was none.
+        now: Its expected length now, smaller by what was told to be gone meanwhile.
+    """
+    if before is None or now is None:
+        return counted
+    return max(0, counted - max(0, before - now))

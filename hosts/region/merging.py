@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -35,6 +35,8 @@ class Merge:
         has_generation: The row's ``generation`` grows when it changes.
         host: Column that names the host whose room a row is about; empty for none.
         zone: Column of hosts whose change concerns the planners of both zones; empty for none.
+        writing: Called with the keys that are about to be written, in the transaction in which
+            they are; None for nothing.
     """
 
     table: str
@@ -45,6 +47,7 @@ class Merge:
     has_generation: bool = False
     host: str = ""
     zone: str = ""
+    writing: Callable[[list[str]], None] | None = None
 
     @property
     def source(self) -> str:
@@ -105,6 +108,8 @@ def _merge_part(
     if leaving and run.live is not None:
         vms = {(host, status): count for host, status, count in fetch_rows(VMS_OF_HOSTS, [leaving])}
         registry.expect_fewer(vms)
+    if plan.writing is not None:
+        plan.writing(keys)
     before = []
     if plan.host:
         query = f"SELECT DISTINCT {plan.host} FROM {plan.table} WHERE {plan.key} = ANY(%s)"  # noqa: S608 - names from code

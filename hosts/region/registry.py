@@ -138,7 +138,7 @@ class Registry:
         """Tell what lists of VMs lack from now on, as a live cloud says itself.
 
         It has them no more, or in another zone, or shelved. To be called in the transaction in
-        which that is written, or before it.
+        which that is written: who counts a list sees both or neither.
         """
         if gone:
             for name in sorted(self.expectations):

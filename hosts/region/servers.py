@@ -204,8 +204,9 @@ SELECT vm.host_id, vm.status, count(*)
   JOIN hosts_instance AS vm ON vm.openstack_id = staged.openstack_id
   JOIN hosts_host AS former ON former.id = vm.host_id
   LEFT JOIN hosts_host AS present ON present.id = staged.host_id
- WHERE former.zone <> present.zone
-    OR staged.status = ANY(%(absent)s) AND vm.status <> ALL(%(absent)s)
+ WHERE staged.openstack_id = ANY(%(vm_uuids)s)
+   AND (former.zone <> present.zone
+        OR staged.status = ANY(%(absent)s) AND vm.status <> ALL(%(absent)s))
  GROUP BY vm.host_id, vm.status
 """
 
@@ -221,8 +222,6 @@ def _write_servers(run: ImportRun) -> None:
             execute(leave, {"began": run.live.began, "is_full": run.prunes(SERVERS)})
     execute("CREATE UNIQUE INDEX ON stage_resolved_instance (openstack_id)")
     execute("ANALYZE stage_resolved_instance")
-    if run.live is not None:
-        _expect_fewer_moved(run)
     merge(
         run,
         Merge(
@@ -231,6 +230,7 @@ def _write_servers(run: ImportRun) -> None:
             columns=WRITTEN_COLUMNS,
             staged="stage_resolved_instance",
             host="host_id",
+            writing=None if run.live is None else _expect_fewer_moved,
         ),
         section=SERVERS,
     )
@@ -266,16 +266,13 @@ def _expect_fewer(rows: QuerySet[Instance]) -> None:
     registry.expect_fewer(Counter(on_hosts.values_list("host_id", "status")))
 
 
-def _expect_fewer_moved(run: ImportRun) -> None:
+def _expect_fewer_moved(vm_uuids: list[str]) -> None:
     """Tell of VMs that a live cloud has in another zone or shelved now: the zone's list is shorter.
 
-    That of a zone which all VMs left so would else look cut short for ever. Who dies before they
-    are written tells it again: then a list is expected to be too short for a while.
+    That of a zone which all VMs left so would else look cut short for ever.
     """
-    moved = fetch_rows(_MOVED, {"absent": list(ABSENT_STATUSES)})
-    if moved:
-        gone = {(host_id, status): count for host_id, status, count in moved}
-        write_part(run, partial(registry.expect_fewer, gone))
+    moved = fetch_rows(_MOVED, {"vm_uuids": vm_uuids, "absent": list(ABSENT_STATUSES)})
+    registry.expect_fewer({(host_id, status): count for host_id, status, count in moved})
 
 
 def sums_by_zone(counts: Mapping[int, int]) -> dict[str, int]:

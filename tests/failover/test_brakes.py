@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.utils import timezone
 
 from failover.choices import EventReason, RunOutcome
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.models import FailoverEvent, FailoverZone
+from failover.selectors import zone
+from failover.services import loop
 from failover.services.orders import confirm_removal
 from hosts.models import DeletedVM, Host, Instance
+from hosts.region.registry import registry
 from journal.actors import Actor
 from journal.errors import HeadroomError
 from journal.models import AuditEntry
@@ -95,6 +101,34 @@ def test_a_zone_that_all_vms_left_empties_its_reservations(
     assert run().brake == ""
     assert cover() == {}
     assert_sound()
+
+
+def test_what_a_live_cloud_takes_from_the_list_during_a_run_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run counts the list when it begins, and remembers it when it ends."""
+    hosts("host1 host2 host3", vcpus=400, gib=800)
+    require(any=1)
+    many = [vm(f"vm-{number}@host1") for number in range(60)]
+    run()
+    read = zone.load_zone
+
+    def load_zone(*args: Any, **options: Any) -> ZoneSnapshot:
+        snapshot = read(*args, **options)
+        registry.expect_fewer({(Host.objects.get(name="host1").pk, "ACTIVE"): 30})
+        DeletedVM.objects.bulk_create(
+            DeletedVM(openstack_id=one.openstack_id, seen_at=timezone.now()) for one in many[:30]
+        )
+        Instance.objects.filter(pk__in=[one.pk for one in many[:30]]).delete()
+        return snapshot
+
+    monkeypatch.setattr(loop, "load_zone", load_zone)
+    assert run().brake == ""
+    monkeypatch.undo()
+    assert FailoverZone.objects.get(zone="az-a").vm_count == 30
+    assert run().brake == ""
+    assert cover()
+    assert cover().keys().isdisjoint([one.openstack_id for one in many[:30]])
 
 
 def test_empty_lists_of_all_hosts_remove_nothing_and_raise_the_brake(

@@ -13,6 +13,7 @@ from commitments.services.vm_list import unbelieved_zones
 from failover.models import FailoverZone
 from hosts.feed.lists import PassKind
 from hosts.models import DeletedVM, FeedPass, Flavor, Host, Instance
+from hosts.region import merging
 from hosts.region.registry import Phase, Step, registry
 from journal.errors import Busy
 from tests.hosts.feed_cloud import LiveCloud, read_cloud
@@ -221,6 +222,29 @@ def test_a_pass_that_dies_after_it_removed_vms_leaves_no_list_cut_short(
     assert stored() == 0
     read_cloud(cloud, PassKind.CHANGES)
     assert unbelieved_zones() == {}
+    assert FailoverZone.objects.get(zone="az-a").vm_count == 0
+
+
+def test_a_list_is_as_long_as_it_was_until_its_vms_are_written_elsewhere(
+    cloud: LiveCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who counts it before that, and remembers that, would else miss them for ever."""
+    SlotCheck.objects.update_or_create(zone="az-a", defaults={"listed_vms": VMS})
+    FailoverZone.objects.update_or_create(zone="az-a", defaults={"vm_count": VMS})
+    for number in range(1, VMS + 1):
+        cloud.put(f"v{number}", None, status="SHELVED_OFFLOADED")
+
+    def busy(*_: object) -> None:
+        raise Busy("a room was not free")
+
+    monkeypatch.setattr(merging, "settle", busy)
+    with pytest.raises(Busy):
+        read_cloud(cloud, PassKind.CHANGES)
+    monkeypatch.undo()
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == VMS
+    assert FailoverZone.objects.get(zone="az-a").vm_count == VMS
+    read_cloud(cloud, PassKind.CHANGES)
+    assert SlotCheck.objects.get(zone="az-a").listed_vms == 0
     assert FailoverZone.objects.get(zone="az-a").vm_count == 0
 
 

@@ -12,8 +12,11 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import LockSpace, take_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from commitments.models import Commitment, CommitmentEvent, InstanceAssignment, SlotCheck
+from commitments.selectors import slot_suspects
+from commitments.services import verification
 from commitments.services.usage import reconcile_all_usage
 from commitments.services.verification import VerificationReport
+from commitments.services.vm_list import discount_gone_vms
 from commitments.tasks import verify_slots as verify_slots_task
 from hosts.models import Host, Instance
 from journal.actors import task_actor
@@ -95,6 +98,26 @@ class TestGuard:
         held = HostCapacity.objects.get(host__name="big").committed_memory_bytes
         assert held == 5 * VM_GIB * GIB
         assert_rooms_add_up()
+
+    def test_what_a_live_cloud_takes_from_the_list_during_a_run_is_not_missed(
+        self, vms: list[Instance], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A run counts the list when it begins, and remembers it when it ends."""
+        counted = slot_suspects.count_listed_vms
+
+        def count_listed_vms(zone: str) -> int:
+            found = counted(zone)
+            host_id = vms[0].host_id
+            assert host_id is not None
+            discount_gone_vms({(host_id, "ACTIVE"): 6})
+            delete(*vms[:6])
+            return found
+
+        monkeypatch.setattr(verification, "count_listed_vms", count_listed_vms)
+        assert verify(60).refused == {}
+        monkeypatch.undo()
+        assert SlotCheck.objects.get().listed_vms == 4
+        assert verify(120).refused == {}
 
     def test_list_that_is_back_ends_the_refusal(self, vms: list[Instance]) -> None:
         delete(*vms[:5])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hosts.domain.shrinking import has_shrunk_too_much, has_vanished
+from hosts.domain.shrinking import has_shrunk_too_much, has_vanished, length_from_now
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,21 @@ def test_more_than_one_row_does_not_vanish_at_once(
     before: int | None, now: int, *, vanished: bool
 ) -> None:
     assert has_vanished(before, now) is vanished
+
+
+@pytest.mark.parametrize(
+    ("counted", "before", "now", "expected"),
+    [
+        pytest.param(10, 10, 10, 10, id="nothing was told meanwhile"),
+        pytest.param(10, 10, 4, 4, id="six were told to be gone"),
+        pytest.param(12, 10, 4, 6, id="and two came"),
+        pytest.param(3, 10, 4, 0, id="most of them were gone when it was counted"),
+        pytest.param(12, 10, 11, 12, id="another run counted it"),
+        pytest.param(12, None, None, 12, id="it was never counted"),
+        pytest.param(12, None, 4, 12, id="first by another run"),
+    ],
+)
+def test_what_was_told_while_it_was_counted(
+    counted: int, before: int | None, now: int | None, expected: int
+) -> None:
+    assert length_from_now(counted, before=before, now=now) == expected
