@@ -46,10 +46,12 @@ SELECT reservation_id FROM failover_failoverreservation
  ORDER BY reservation_id FOR NO KEY UPDATE SKIP LOCKED
 """
 
+# One that an evacuation was planned into after users were chosen to leave keeps them.
 LOCK_SLOTS_OF_USERS = """
 SELECT reservation_id FROM failover_failoverreservation
  WHERE reservation_id IN (SELECT reservation_id FROM capacity_reservationallocation
                            WHERE id = ANY(%s::bigint[]))
+   AND state <> 'consuming'
  ORDER BY reservation_id FOR NO KEY UPDATE SKIP LOCKED
 """
 
@@ -60,7 +62,7 @@ UPDATE failover_failoverreservation
  WHERE reservation_id = ANY(%(ids)s)
 """
 
-# Of a reservation that another is changing now, users stay.
+# Of a reservation that was not locked, users stay.
 IS_FREE = """
 (held.id = ANY(%(free)s::bigint[])
  OR NOT EXISTS (SELECT FROM failover_failoverreservation AS known
@@ -144,8 +146,8 @@ def touch(reservation_ids: Collection[int], *, now: datetime) -> None:
 def delete_users(allocation_ids: Collection[int], *, now: datetime) -> list[tuple[int, str]]:
     """Take users out of reservations; return (reservation, VM uuid) of those that were there.
 
-    Users of a reservation that another is changing now stay. Rooms, if any are to be locked, are
-    locked before.
+    Users of a reservation that another is changing now stay, as do those of one that an evacuation
+    is planned into. Rooms, if any are to be locked, are locked before.
     """
     if not allocation_ids:
         return []

@@ -15,9 +15,12 @@ from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.nova.pipelines import ensure_shipped_pipelines
+from failover.domain import covering
+from failover.domain.plan import ZonePlan
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 from failover.hooks_scheduling import PlannedEvacuations
-from failover.models import FailoverReservation
+from failover.models import FailoverPolicy, FailoverReservation
+from failover.services import loop
 from failover.services.evacuation import (
     BACK_GRACE,
     START_LIMIT,
@@ -288,6 +291,30 @@ def test_slot_goes_when_its_vm_arrives_and_its_room_is_the_vms() -> None:
     assert not ReservationAllocation.objects.exists()
     assert EvacuationPlan.objects.get().state == EvacuationState.DONE
     assert moves(rows) == {"a": (MoveState.ARRIVED, "r")}
+
+
+def test_a_plan_keeps_users_whom_a_loop_chose_to_leave_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their flavor needs no slot any more, and then their host dies."""
+    rows = make_zone("r@3{a@1,b@2}")
+    FailoverPolicy.objects.update(required_count=0)
+    planned = covering.plan_zone
+
+    def plan_zone(*args: Any, **options: Any) -> ZonePlan:
+        chosen = planned(*args, **options)
+        fail(rows, "1")
+        plan()
+        return chosen
+
+    monkeypatch.setattr(loop, "plan_zone", plan_zone)
+    result = loop.reconcile_zone("az-a", request_id="test")
+
+    assert result.plan is not None
+    assert len(result.plan.cleaning.removals) == 2
+    assert moves(rows) == {"a": (MoveState.PLANNED, "r")}
+    users = ReservationAllocation.objects.values_list("vm_uuid", flat=True)
+    assert set(users) == {rows.uuid("a"), rows.uuid("b")}
 
 
 def test_slot_is_active_again_when_its_vm_went_elsewhere() -> None:
