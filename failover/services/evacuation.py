@@ -146,13 +146,14 @@ def plan_evacuation(
             and move.target_host is not None
             and move.target_host.name not in failed
         ]
+        settled = {move.vm_uuid for move in started}
         result = simulate(
             state,
             failed & set(state.hosts),
-            settled={move.vm_uuid for move in started},
+            settled=settled,
             taken={move.reservation_name for move in started},
         )
-        _write_moves(plan, known, result, now)
+        _write_moves(plan, known, result, now, settled=settled)
         _mark_slots(plan, now, waits=True)
         _record(plan, result, actor=actor, request_id=request_id, now=now)
     return EvacuationOutcome(
@@ -194,14 +195,19 @@ def _state_of(
 
 
 def _write_moves(
-    plan: EvacuationPlan, known: dict[str, EvacuationMove], result: DrillResult, now: datetime
+    plan: EvacuationPlan,
+    known: dict[str, EvacuationMove],
+    result: DrillResult,
+    now: datetime,
+    *,
+    settled: Collection[str],
 ) -> None:
-    """Replace what had not started by the new plan."""
+    """Replace what had not started, or whose target died, by the new plan."""
     affected = {row.vm for row in result.assignments} | {row.vm for row in result.unprotected}
     stale = [
         move.pk
         for move in known.values()
-        if move.vm_uuid in affected or move.state == MoveState.PLANNED
+        if move.vm_uuid in affected or (move.state in PENDING_MOVES and move.vm_uuid not in settled)
     ]
     EvacuationMove.objects.filter(pk__in=stale).delete()
     hosts = dict(

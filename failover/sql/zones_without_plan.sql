@@ -12,7 +12,8 @@ SELECT DISTINCT host.zone
  UNION
 SELECT plan.zone
   FROM failover_evacuationplan AS plan
-  JOIN failover_evacuationmove AS move ON move.plan_id = plan.id AND move.state = 'planned'
+  JOIN failover_evacuationmove AS move ON move.plan_id = plan.id
+                                      AND move.state IN ('planned', 'started')
   JOIN hosts_host AS host ON host.id = move.target_host_id
  WHERE plan.state = 'open' AND host.is_lost
  ORDER BY 1

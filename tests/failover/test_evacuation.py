@@ -271,9 +271,25 @@ def test_started_move_is_planned_anew_when_its_target_dies() -> None:
     fail(rows, "3" if target == "rA" else "4")
 
     assert start_move(rows.uuid("a"), now=timezone.now()) == ""
-    plan_evacuation("az-a", actor=ACTOR, request_id="test", now=timezone.now())
+    assert zones_to_plan() == ["az-a"]
+    plan()
 
     assert moves(rows) == {"a": (MoveState.PLANNED, {"rA": "rB", "rB": "rA"}[target])}
+    assert zones_to_plan() == []
+
+
+def test_started_move_of_a_vm_that_is_nowhere_ends_when_its_target_dies() -> None:
+    rows = make_zone("rA@3{a@1} rB@4{a@1}")
+    fail(rows, "1")
+    plan()
+    start_move(rows.uuid("a"), now=timezone.now())
+    Instance.objects.filter(pk=rows.vms["a"].pk).update(host=None)
+    fail(rows, "3", "4")
+
+    plan()
+
+    assert moves(rows) == {}
+    assert zones_to_plan() == []
 
 
 def test_slot_goes_when_its_vm_arrives_and_its_room_is_the_vms() -> None:
