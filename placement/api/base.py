@@ -102,15 +102,32 @@ class PlacementView(APIView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Serve a request and count it."""
         started = time.perf_counter()
-        self.http_request = request
-        self.request_id = request.META.get(REQUEST_ID_KEY) or new_request_id()
+        self.begin(request)
         try:
             self._admit()
             response: HttpResponse = self._handler()(**kwargs)
         except Exception as error:  # noqa: BLE001 - every error has an answer of its own
-            told = as_placement_error(error, request_id=self.request_id)
-            facts_of(request).reason = told.code
-            response = self.refusal(told)
+            response = self.failed(error)
+        return self.counted(response, started)
+
+    def begin(self, request: HttpRequest) -> None:
+        """Take a request and its id."""
+        self.http_request = request
+        self.request_id = request.META.get(REQUEST_ID_KEY) or new_request_id()
+
+    def failed(self, error: Exception) -> HttpResponse:
+        """Return the answer to whatever was raised."""
+        told = as_placement_error(error, request_id=self.request_id)
+        facts_of(self.http_request).reason = told.code
+        return self.refusal(told)
+
+    def counted(self, response: HttpResponse, started: float) -> HttpResponse:
+        """Return an answer as it goes out, counted unless this is a part of another view.
+
+        Args:
+            started: When the request came, as :func:`time.perf_counter` has it.
+        """
+        request = self.http_request
         if self.minor is not None:
             put_headers(response, _version_headers(self.minor))
         if request.method == "HEAD":

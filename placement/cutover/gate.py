@@ -18,7 +18,6 @@ from django.http import HttpRequest, HttpResponse
 from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch_prepared
 from journal.bodies import unparsed_body_of
-from placement.api.errors import as_placement_error
 from placement.api.rendering import MOUNT
 from placement.api.urls import UNKNOWN, View
 from placement.cutover import parted
@@ -53,14 +52,15 @@ class GateView(ForwardView):
     read_parted: View | None = None
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Serve a request where the truth is."""
-        self.http_request = request
+        """Serve a request where the truth is; who serves it counts it, and we what nobody does."""
+        started = time.perf_counter()
+        self.begin(request)
         try:
             if request.method in READS:
                 return self._read(request, kwargs)
             return self._write(request, kwargs)
         except Exception as error:  # noqa: BLE001 - every error has an answer of its own
-            return self.refusal(as_placement_error(error, request_id=self.request_id))
+            return self.counted(self.failed(error), started)
 
     def _read(self, request: HttpRequest, items: Mapping[str, str]) -> HttpResponse:
         phase = current_phase()

@@ -11,7 +11,7 @@ import structlog
 from django.http import HttpRequest, HttpResponse
 
 from placement.access import caller_of
-from placement.api.base import PlacementView
+from placement.api.base import REQUEST_ID_KEY, PlacementView
 from placement.api.errors import as_placement_error
 from placement.api.rendering import json_answer
 from placement.api.urls import Resolver, View
@@ -71,7 +71,8 @@ def guarded(resolve: Resolver, rules: tuple[Rule, ...]) -> Resolver:
             try:
                 passed = _passed(request, f"/{path}", rules)
             except Exception as error:  # noqa: BLE001 - every error has an answer of its own
-                told = as_placement_error(error, request_id="")
+                request_id = str(request.META.get(REQUEST_ID_KEY, ""))
+                told = as_placement_error(error, request_id=request_id)
                 return RefusedView.as_view(error=told)(request)
             return view(passed, **given)
 
