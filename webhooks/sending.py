@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Self
 
 import urllib3
 from urllib3.exceptions import HTTPError
@@ -48,7 +53,8 @@ def send(url: str, body: bytes, headers: Mapping[str, str], *, timeout_seconds: 
             if scheme == "https"
             else urllib3.HTTPConnectionPool(address, port)
         )
-        with pool:
+        with _Deadline(timeout_seconds) as deadline, pool:
+            deadline.watch(pool)
             response = pool.urlopen(
                 "POST",
                 target,
@@ -60,6 +66,7 @@ def send(url: str, body: bytes, headers: Mapping[str, str], *, timeout_seconds: 
                 preload_content=False,
             )
             response.close()  # its words are nobody's
+            deadline.check()
     except (HTTPError, OSError, UnicodeError) as error:
         return Answer(problem=f"no answer: {error}"[:500])
     if 200 <= response.status < 300:  # noqa: PLR2004 - of HTTP
@@ -71,6 +78,62 @@ def send(url: str, body: bytes, headers: Mapping[str, str], *, timeout_seconds: 
         problem=f"status {response.status}: {problem}",
         retry_after_seconds=_seconds(response.headers.get("Retry-After", "")),
     )
+
+
+class _Deadline:
+    """Cuts connections when the time is over: a timeout is of each read alone.
+
+    A receiver that sends a byte now and then runs into none, and what it sent until it is cut may
+    look like an answer.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def watch(self, pool: Any) -> None:  # Any: pools of the library differ in their type alone
+        """Have connections that a pool opens from now on end in time."""
+        deadline, kind = self, pool.ConnectionCls
+
+        class Watched(kind):  # type: ignore[misc, valid-type]  # as above
+            def connect(self) -> None:
+                super().connect()
+                deadline.add(self.sock)
+
+        pool.ConnectionCls = Watched
+
+    def add(self, opened: socket.socket) -> None:
+        """Cut a connection when the time is over.
+
+        Raises:
+            TimeoutError: It is.
+        """
+        self._sockets.append(opened)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse what came too late.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        if time.monotonic() >= self._until:
+            raise TimeoutError(f"it took longer than {self._seconds:g} s")
+
+    def _cut(self) -> None:
+        for one in list(self._sockets):
+            with suppress(OSError):
+                socket.socket.shutdown(one, socket.SHUT_RDWR)  # beneath TLS, whose state others use
 
 
 def _seconds(text: str) -> float | None:

@@ -6,9 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -158,6 +160,52 @@ def test_a_receiver_that_hangs_or_is_away_is_given_up_in_time(
     assert (row.state, row.answered_status) == ("waiting", None)
     assert row.error.startswith("no answer")
     deliver_until_done()
+
+
+@contextmanager
+def dripping(*, first: bytes, piece: bytes, last: bytes) -> Iterator[str]:
+    """A receiver that answers piece by piece, for longer than is waited; yield its address."""
+    server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(30)
+    paused = threading.Event()
+
+    def answer() -> None:
+        with suppress(OSError), server.accept()[0] as link:
+            link.recv(1 << 16)
+            link.sendall(first)
+            for _ in range(200):
+                link.sendall(piece)
+                paused.wait(0.02)
+            link.sendall(last)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+    finally:
+        thread.join()
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "piece", "last"),
+    [
+        (b"HTTP/1.1 204 No Content\r\nX-Odd: ", b"x", b"\r\n\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"),
+    ],
+)
+def test_who_answers_a_byte_now_and_then_is_given_up_in_time(
+    receiver: Receiver, settings: Any, first: bytes, piece: bytes, last: bytes
+) -> None:
+    choose(settings, timeout_seconds=0.5)
+    with dripping(first=first, piece=piece, last=last) as url:
+        endpoint(receiver, url=url)
+        announce("a")
+        follow()
+        deliver_all()
+    (row,) = Delivery.objects.all()
+    assert (row.state, row.answered_status) == ("waiting", None)
+    assert row.error.startswith("no answer")
 
 
 def test_what_fails_too_often_is_dead_and_can_be_delivered_again(
