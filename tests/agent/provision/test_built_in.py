@@ -390,6 +390,43 @@ def test_a_folder_has_a_quota_and_is_kept_for_a_week(tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
+def test_a_folder_that_was_made_again_is_kept_beside_the_one_before(tmp_path: Path) -> None:
+    bench = quotas(tmp_path, Tools())
+    root = tmp_path / "data" / FOLDER
+    for attempt, text in enumerate(("first", "second", "third"), 1):
+        bench.make("1-1", data(size_bytes=4096), attempt=attempt, seq=attempt)
+        (root / "1-1/disk").write_text(text)
+        ((_, state, _),) = bench.drop("1-1")
+        assert state == "deleted"
+    kept = {path.name: (path / "disk").read_text() for path in root.iterdir()}
+    assert kept == {".trash-1-1": "first", ".trash-1-1.2": "second", ".trash-1-1.3": "third"}
+
+
+def test_who_dies_while_a_folder_is_moved_aside_loses_no_day_of_its_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the folder was written long before."""
+    bench = quotas(tmp_path, Tools())
+    root = tmp_path / "data" / FOLDER
+    bench.make("1-1", data(size_bytes=4096))
+    (root / "1-1/disk").write_text("data")
+    os.utime(root / "1-1", (1e8, 1e8))
+    moved = Path.rename
+
+    def die(path: Path, target: Path) -> None:
+        moved(path, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "rename", die)
+    context = bench.shop.engine.context(bench.shop.store.row("1-1"))
+    with pytest.raises(KeyboardInterrupt):
+        bench.made.decommission(context, bench.shop.store.get("1-1"))
+    monkeypatch.undo()
+
+    quotas(tmp_path, Tools()).made._purge()
+    assert (root / ".trash-1-1/disk").read_text() == "data"
+
+
 @pytest.mark.parametrize(("soft", "state"), [(False, "error"), (True, "ok")])
 def test_without_project_quotas_only_soft_folders_are_made(
     tmp_path: Path, soft: bool, state: str

@@ -191,11 +191,18 @@ class DiskQuota(BuiltIn):
             elif delete:
                 _rmtree(folder)
             else:
-                aside = self._root / f"{TRASH}{name}"
-                folder.rename(aside)
-                os.utime(aside, (self._wall(), self._wall()))
+                os.utime(folder, (self._wall(), self._wall()))  # from then on it is kept
+                folder.rename(self._aside(name))
         except OSError as error:
             raise ProvisionError("refused", f"{folder}: {error.strerror}") from None
+
+    def _aside(self, name: str) -> Path:
+        """Return a free name for what is kept of a folder: one may have had the same before."""
+        aside, number = self._root / f"{TRASH}{name}", 1
+        while aside.exists():
+            number += 1
+            aside = self._root / f"{TRASH}{name}.{number}"
+        return aside
 
     def _purge(self) -> None:
         for name in names_below(self._root):
