@@ -14,8 +14,9 @@ from django.core.exceptions import PermissionDenied
 from django.db import models, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import SafeString
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
@@ -168,7 +169,9 @@ class AuditEntryAdmin(SystemOwnedAdmin[AuditEntry]):
         if row is not None:
             return redirect(row_url(row))
         messages.warning(request, f"{object_type} {public_id} is not known here (any more).")
-        return redirect(request.headers.get("Referer") or "admin:index")
+        before = request.headers.get("Referer", "")
+        is_ours = url_has_allowed_host_and_scheme(before, {request.get_host()})
+        return HttpResponseRedirect(before if is_ours else reverse("admin:index"))
 
 
 def _fact(facts: dict[str, Any], name: str, names: Names) -> SafeString | str:

@@ -266,6 +266,28 @@ def test_a_link_to_a_gone_object_leads_back_with_a_word(
     assert "is not known here" in page
 
 
+@pytest.mark.parametrize(
+    ("before", "leads_to"),
+    [
+        ("http://testserver/admin/hosts/host/?q=a", "http://testserver/admin/hosts/host/?q=a"),
+        ("https://elsewhere.example/admin/", "/admin/"),
+        ("//elsewhere.example/", "/admin/"),
+        ("javascript:alert(1)//testserver.", "/admin/"),
+        ("nothing", "nothing"),
+        ("", "/admin/"),
+    ],
+)
+@pytest.mark.django_db
+def test_a_link_to_a_gone_object_leads_back_to_us_alone(
+    admin_client: Client, before: str, leads_to: str
+) -> None:
+    url = reverse("admin:headroom_find", args=["commitment", "gone"])
+
+    answer = admin_client.get(url, headers={"Referer": before})
+
+    assert (answer.status_code, answer["Location"]) == (302, leads_to)
+
+
 @pytest.mark.django_db
 def test_a_vm_page_names_its_commitment_and_reservation(admin_client: Client) -> None:
     host = factories.make_host()
