@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.utils.dateparse import parse_datetime
@@ -40,27 +40,30 @@ def valid(validator: Any, sent: object, what: str = "the body") -> Schema:  # An
     error = next(iter(validator.iter_errors(sent)), None)
     if error is not None:
         field = "/".join(str(part) for part in error.instance_path)
-        raise _wrong(field, error.message[:200], what)
+        raise wrong(field, error.message[:200], what)
     assert isinstance(sent, dict)  # noqa: S101 - by the schema
     return sent
 
 
 def generated_at(document: Mapping[str, Any], now: datetime) -> datetime:
-    """Return when what a body tells was seen.
+    """Return when what a body tells was seen, in UTC: the database takes fewer offsets.
 
     Raises:
-        AgentRefused: That is no time with an offset, or too far ahead of ours.
+        AgentRefused: That is no time with an offset, before the first year, or too far ahead of
+            ours.
     """
     try:
         told = parse_datetime(document["generated_at"])
-    except ValueError:
+        told = None if told is None or told.tzinfo is None else told.astimezone(UTC)
+    except (ValueError, OverflowError):
         told = None
-    if told is None or told.tzinfo is None:
-        raise _wrong("generated_at", "it is no time with an offset")
+    if told is None:
+        raise wrong("generated_at", "it is no time with an offset")
     if told > now + AHEAD:
-        raise _wrong("generated_at", f"it is {told - now} ahead of our time")
+        raise wrong("generated_at", f"it is {told - now} ahead of our time")
     return told
 
 
-def _wrong(field: str, reason: str, what: str = "") -> AgentRefused:
+def wrong(field: str, reason: str, what: str = "") -> AgentRefused:
+    """Return the refusal of a body, of which a field is wrong."""
     return AgentRefused(f"{field or what}: {reason}", code="invalid_report", field=field)

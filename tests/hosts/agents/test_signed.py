@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import jsonschema
@@ -79,6 +80,17 @@ def test_an_older_report_changes_nothing() -> None:
     assert HostAgent.objects.get().report["boot_id"] == "new"  # type: ignore[index]  # there is one
 
 
+@pytest.mark.django_db(transaction=True)  # for statements are prepared outside of one alone
+@pytest.mark.parametrize("offset", ["+23:59", "-23:59", "+16:00", "+05:30:30"])
+def test_the_time_of_a_report_may_have_any_offset(offset: str) -> None:
+    stamp = f"2026-01-02T12:00:00{offset}"
+
+    answer = signed(enrolled(), report(generated_at=stamp)).send()
+
+    assert answer.status_code == 204
+    assert HostAgent.objects.get().generated_at == datetime.fromisoformat(stamp)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -92,6 +104,8 @@ def test_an_older_report_changes_nothing() -> None:
         ({"generated_at": "2026-01-02T03:04:05"}, "generated_at"),
         ({"generated_at": "2026-13-02T03:04:05Z"}, "generated_at"),
         ({"generated_at": "2999-01-02T03:04:05Z"}, "generated_at"),
+        ({"generated_at": "0001-01-01T00:00:00+05:00"}, "generated_at"),
+        ({"generated_at": "9999-12-31T23:59:59-05:00"}, "generated_at"),
         ({"hugepages": [{}] * 17}, "hugepages"),
         ({"boot_id": "a\0b"}, None),
     ],
