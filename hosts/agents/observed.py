@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Count, Q, Sum
 from headroom_host_agent.provision.signing.v2 import canonical_json
 
-from hosts.agents.bodies import AMOUNT, generated_at, list_of, object_of, valid
+from hosts.agents.bodies import AMOUNT, generated_at, list_of, object_of, valid, wrong
 from hosts.agents.errors import AgentConflict
 from hosts.agents.keys import actor_of
 from hosts.agents.models import AgentMode, HostAgent
@@ -84,6 +84,7 @@ def change_instances(agent: HostAgent, sent: object) -> None:
     """Change the list of VMs of an agent's host; refused as the whole list is.
 
     Raises:
+        AgentRefused: The list would be longer than a whole one may be.
         AgentConflict: It does not build on the list that is kept: the whole list is needed. Or
             nothing would be left of it, and the cloud has VMs there.
     """
@@ -95,7 +96,10 @@ def change_instances(agent: HostAgent, sent: object) -> None:
     vms = _vms({"uuid": vm["id"], "name": vm["name"], "active": vm["active"]} for vm in known)
     for name in document["removed"]:
         vms.pop(name, None)
-    _keep(agent, vms | _vms(document["added"]), document)
+    vms |= _vms(document["added"])
+    if len(vms) > MOST_VMS:
+        raise wrong("added", f"the list would have {len(vms)} VMs, {MOST_VMS} at most")
+    _keep(agent, vms, document)
 
 
 def instances_digest(stored: Iterable[Mapping[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from headroom_host_agent.provision.built_in.vgpu import Vgpu
 from headroom_host_agent.provision.provisioners import Accounting, Provisioner
 from headroom_host_agent.server.identity import Identity
 
+from hosts.agents import observed
 from hosts.agents.models import HostAgent
 from hosts.agents.observed import expected_of, instances_digest
 from hosts.domain.vm_list import ReportedVM, ReportingHost
@@ -91,6 +92,18 @@ def test_an_empty_list_needs_the_cloud_to_say_so_too() -> None:
     row.delete()
     assert put(identity).status_code == 204
     assert kept() == [ReportingHost(name="h1")]
+
+
+def test_changes_make_no_list_longer_than_one_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed, "MOST_VMS", 3)
+    identity = enforcing()
+    put(identity, vm("a"), vm("b"))
+
+    assert patch(identity, digest(), vm("b"), vm("c")).status_code == 204
+    before = kept()
+    assert code_of(patch(identity, digest(), vm("d"))) == (400, "invalid_report")
+    assert kept() == before
+    assert patch(identity, digest(), vm("d"), removed="a").status_code == 204
 
 
 @pytest.mark.parametrize(
