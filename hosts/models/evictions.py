@@ -43,6 +43,9 @@ class Eviction(models.Model):
     opened_by = models.CharField(max_length=255)
     opened_at = models.DateTimeField(db_default=Now(), editable=False)
     looked_at = models.DateTimeField(null=True, blank=True, help_text="when VMs were counted last")
+    asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="when Nova's turn with it began last"
+    )
     outstanding = models.JSONField(default=list, blank=True)
     outstanding_vms = models.IntegerField(default=0)
     outstanding_memory_bytes = models.BigIntegerField(default=0)

@@ -14,7 +14,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from hosts.clients.listing import COMPUTE, CloudUnreachable, CloudWriter, Json, Refusal, listed
 from hosts.domain.evicting import LeavingVM, Step, Told, how_it_moves, next_to_move
@@ -39,15 +40,18 @@ ACTIONS: Final[dict[Step, Json]] = {
 def move_vms(cloud: CloudWriter, *, actor: Actor, request_id: str) -> dict[str, int]:
     """Ask Nova for the next step of each host that is to become empty; return how many stand how.
 
-    A host for which Nova cannot be asked keeps why, and the others go on. The service of one that
-    is in service again is enabled, if it was disabled for this.
+    A host for which Nova cannot be asked keeps why, and the others go on: who was asked about
+    longest ago is first, so that hosts that take long take no turn from others. The service of one
+    that is in service again is enabled, if it was disabled for this.
     """
     found: Counter[str] = Counter()
     until = time.monotonic() + MOST_SECONDS
     is_ours = Q(closed_at=None) | Q(service_disabled=True)
-    for row in Eviction.objects.filter(is_ours).select_related("host").order_by("looked_at", "pk"):
+    rows = Eviction.objects.filter(is_ours).select_related("host")
+    for row in rows.order_by(F("asked_at").asc(nulls_first=True), "pk"):
         if time.monotonic() > until:
             break
+        Eviction.objects.filter(pk=row.pk).update(asked_at=Now())  # whatever becomes of it
         leaving = _Leaving(cloud, row, actor=actor, request_id=request_id)
         try:
             stands, trouble = leaving.go_on(), ""

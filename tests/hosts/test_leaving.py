@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,9 +15,11 @@ from django.db import transaction
 from hosts.clients.cloud import OpenStackCloud
 from hosts.clients.listing import CloudUnreachable, Refusal
 from hosts.models import Eviction, Host, Maintenance
+from hosts.services import leaving
 from hosts.services.evictions import look_at_evictions, open_eviction, prune_evictions
 from hosts.services.leaving import move_vms
 from journal.actors import Actor
+from journal.clock import database_now
 from journal.models import AuditEntry
 from tests.factories import make_host, make_vm
 from tests.hosts.mini_cloud import MiniCloud
@@ -219,6 +222,35 @@ def test_of_two_that_look_at_once_one_asks() -> None:
     nova.before_list = lambda: Eviction.objects.update(moving_uuid="a")
     assert looks(nova, 1) == ["waiting"]
     assert nova.told == [("s1", "disabled")]
+
+
+@pytest.mark.django_db
+def test_hosts_that_take_long_take_no_turn_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is time for two in a look, and the first one ends the third look."""
+    for name in ("h1", "h2", "h3"):
+        make_vm(host=order(name))
+    Eviction.objects.filter(host__name="h1").update(
+        closed_at=database_now(), end="cancelled", service_disabled=True
+    )
+    Host.objects.filter(name="h1").update(maintenance=Maintenance.NONE)
+    asked: list[str] = []
+    monkeypatch.setattr(leaving, "time", SimpleNamespace(monotonic=lambda: 20.0 * len(asked)))
+
+    class SlowNova(Nova):
+        def get(self, service: str, path: str) -> Json:
+            asked.extend(parse_qs(urlsplit(path).query)["host"])
+            if len(asked) == 5:
+                raise KeyError("what nobody expected")
+            raise CloudUnreachable("compute: no answer")
+
+    for _ in range(2):
+        assert move(SlowNova("h1")) == {"unreachable": 2}
+        look_at_evictions(actor=ANN, request_id="r")
+    with pytest.raises(KeyError):
+        move(SlowNova("h1"))
+    move(SlowNova("h1"))
+
+    assert asked == ["h1", "h2", "h3", "h1", "h2", "h3", "h1"]
 
 
 @pytest.mark.django_db
