@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from bridge.domain.kinds import ObjectKind
+from bridge.kube.client import ObjectRefused
 from bridge.kube.listing import (
     BOOKMARK,
     DELETED,
@@ -118,7 +119,9 @@ class Observer:
                     pause_seconds = FIRST_PAUSE_SECONDS
             except Expired:
                 self._version = ""
-            except ClusterUnavailable as error:
+            except (ClusterUnavailable, ObjectRefused) as error:
+                if isinstance(error, ObjectRefused):  # of a version that the server takes for none
+                    self._version = ""
                 if not self._until.is_set():
                     log.info("mirror_watch_broken", kind=self._kind.value, error=error.message)
             self._until.wait(pause_seconds)

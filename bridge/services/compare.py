@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 
 from bridge.domain.kinds import ObjectKind
 from bridge.domain.writing import Known, is_newer
+from bridge.kube.client import ObjectRefused
 from bridge.kube.objects import Writer
 from bridge.kube.observing import Heard, Listed
 from bridge.metrics import ERRORS, WRITES
@@ -85,8 +86,13 @@ def _delete(writer: Writer, kind: ObjectKind, names: list[str]) -> int:
         MirrorState.objects.filter(kind=kind, name__in=names).values_list("name", flat=True)
     )
     for name in set(names) - taken:
-        writer.delete(Known(state_id=0, wanted=0, kind=kind, source_id=0, name=name))
-        WRITES.labels(kind=kind.value, what="deleted").inc()
+        try:
+            writer.delete(Known(state_id=0, wanted=0, kind=kind, source_id=0, name=name))
+        except ObjectRefused as error:  # tried again with the next list
+            ERRORS.labels(kind="object").inc()
+            log.error("mirror_refused", kind=kind.value, name=name, error=error.message)  # noqa: TRY400 - one line
+        else:
+            WRITES.labels(kind=kind.value, what="deleted").inc()
     return len(names)
 
 

@@ -24,6 +24,7 @@ from bridge.clusters import cluster_names, cluster_of, naming, open_client
 from bridge.domain.kinds import ObjectKind
 from bridge.domain.objects import Rendered
 from bridge.domain.writing import Known, backoff_seconds, rest_seconds
+from bridge.kube.client import ObjectRefused
 from bridge.kube.login import ClusterUnavailable
 from bridge.kube.objects import Writer
 from bridge.metrics import DRIFTS, ERRORS, WRITES
@@ -168,7 +169,7 @@ class Drain:
             taken = _taken_names(batch, rows)
         if not batch:
             return 0
-        notes = list(self._threads.map(lambda known: self._do(known, rows, taken), batch))
+        notes = list(self._threads.map(lambda known: self._tried(known, rows, taken), batch))
         with transaction.atomic(durable=True):
             check_leases()
             gone = [note.known for note in notes if note.is_gone]
@@ -181,6 +182,17 @@ class Drain:
             if not way.is_resting():
                 way.failures = 0
         return len(batch)
+
+    def _tried(
+        self,
+        known: Known,
+        rows: Mapping[tuple[ObjectKind, int], Readable],
+        taken: set[tuple[str, ...]],
+    ) -> Note:
+        try:
+            return self._do(known, rows, taken)
+        except ObjectRefused as error:  # a policy of the cluster keeps what is to go
+            return _refused(known, error.message)
 
     def _do(
         self,

@@ -14,6 +14,7 @@ from django.utils import timezone
 from bridge.conf import BridgeCluster
 from bridge.domain.kinds import ObjectKind
 from bridge.domain.quantities import timestamp
+from bridge.kube.client import ClusterClient, ObjectRefused
 from bridge.models import MirrorState
 from bridge.services.compare import compare
 from bridge.services.drain import Drain
@@ -469,6 +470,37 @@ def test_an_object_that_is_refused_holds_up_nothing(cluster: Cluster) -> None:
     assert "Too long" in states[first.pk].error
     assert states[second.pk].written_at is not None
     Commitment.objects.filter(pk=first.pk).update(ready_message="fits")
+    converge()
+    assert_equal(cluster)
+
+
+def test_a_deletion_that_is_refused_holds_up_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a policy of the cluster refuses it, which answers 422."""
+    first, _ = fill()
+    converge()
+    delete = ClusterClient.delete
+
+    def kept(self: ClusterClient, path: str) -> None:
+        if path.endswith(first.commitment_uuid):
+            raise ObjectRefused("422: not this one")
+        delete(self, path)
+
+    monkeypatch.setattr(ClusterClient, "delete", kept)
+    ReservationAllocation.objects.filter(reservation__commitment__isnull=False).delete()
+    Reservation.objects.filter(commitment__isnull=False).delete()
+    Commitment.objects.all().delete()
+    converge()
+    (state,) = MirrorState.objects.filter(kind=ObjectKind.COMMITTED_RESOURCE)
+    assert (state.source_id, state.is_due) == (first.pk, True)
+    assert "not this one" in state.error
+    assert cluster.get(name_of(first))["metadata"]["name"] == state.name
+
+    MirrorState.objects.filter(pk=state.pk).delete()  # an orphan, as after a restored backup
+    converge()
+    assert cluster.get(name_of(first))["metadata"]["name"] == state.name
+    monkeypatch.undo()
     converge()
     assert_equal(cluster)
 

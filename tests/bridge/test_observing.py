@@ -13,7 +13,7 @@ import pytest
 from bridge.clusters import naming, open_client
 from bridge.domain.kinds import ObjectKind
 from bridge.hypervisors.watcher import Watcher
-from bridge.kube.client import kind_path
+from bridge.kube.client import ObjectRefused, kind_path
 from bridge.kube.listing import BOOKMARK, ObjectsApi, Page, Watch
 from bridge.kube.observing import Heard, Listed, Observer
 from bridge.models import MirrorState
@@ -88,6 +88,26 @@ def test_the_mirror_lists_again_what_the_server_has_forgotten(
         assert until(lambda: len(asked.watched) > 1)
     assert len(asked.listed) == 2
     assert asked.watched[1] == asked.listed[1]
+    assert_equal(cluster)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_mirror_lists_again_where_the_server_refuses_what_it_asks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does with 400 where it cannot read a version or the name of a page."""
+    make_commitment()
+    asked = Asked(monkeypatch, PLURAL)
+
+    def refused(version: str) -> str:
+        if len(asked.watched) == 1:
+            raise ObjectRefused("400: no version")
+        return version
+
+    asked.watch_from = refused
+    with mirroring() as until:
+        assert until(lambda: len(asked.watched) > 1)
+    assert len(asked.listed) == 2
     assert_equal(cluster)
 
 
