@@ -213,6 +213,7 @@ class Watcher:
             if kind == DELETED:
                 name = name_of(body)
                 heard.pop(name, None)
+                stated.pop(name, None)
                 gone.add(name)
             elif kind != BOOKMARK:
                 gone.discard(_hear(heard, stated, body))
