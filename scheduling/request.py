@@ -17,6 +17,9 @@ from scheduling.resources import ResourceVector
 HARDWARE_VERSION_KEY = "quota:hw_version"
 HYPERVISOR_TYPE_KEY = "capabilities:hypervisor_type"
 _TRAIT_PREFIX = "trait:"
+#: Longest text that is read as a number of VMs, and the largest such number.
+LONGEST_RULE = 20
+MOST_PER_HOST = (1 << 31) - 1
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -184,16 +187,16 @@ def max_per_host_from_rule(rule: object) -> int:
     """Return the limit of the group rule ``max_server_per_host``, 1 if it does not say.
 
     Whole numbers count as integers, integral floats and texts; the rest and numbers below 1 are
-    as good as missing.
+    as good as missing, and none is larger than any group.
 
     Source: spec scheduling, 7.10 (product rule).
     """
     limit = 1
     is_whole_float = isinstance(rule, float) and rule.is_integer()
-    is_digits = isinstance(rule, str) and rule.strip().isdecimal()
+    is_digits = isinstance(rule, str) and len(rule) <= LONGEST_RULE and rule.strip().isdecimal()
     if is_whole_float or is_digits or (isinstance(rule, int) and not isinstance(rule, bool)):
         limit = int(rule)  # type: ignore[call-overload]  # one of the three kinds above
-    return max(1, limit)
+    return max(1, min(limit, MOST_PER_HOST))
 
 
 def traits_from_extra_specs(

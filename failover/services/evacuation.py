@@ -22,7 +22,7 @@ from capacity.locks import zone_lock
 from capacity.models import Reservation, ReservationAllocation
 from core.sql import load_sql
 from failover.choices import EventReason, SlotState
-from failover.domain.drill import DrillResult, simulate
+from failover.domain.drill import DrillResult, DrillVerificationError, simulate
 from failover.domain.drill_state import DrillState
 from failover.drill_models import (
     PENDING_MOVES,
@@ -84,7 +84,7 @@ def plan_evacuations(*, actor: Actor, request_id: str, now: datetime) -> list[Ev
     for zone in zones_to_plan():
         try:
             outcome = plan_evacuation(zone, actor=actor, request_id=request_id, now=now)
-        except (HeadroomError, DatabaseError) as error:
+        except (HeadroomError, DatabaseError, DrillVerificationError) as error:
             log.warning("evacuation_not_planned", zone=zone, error=str(error))
             continue
         if outcome is not None:

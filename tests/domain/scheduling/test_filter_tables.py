@@ -451,8 +451,11 @@ def test_anti_affinity_removes_hosts_with_enough_members(  # noqa: PLR0917 - col
         (-2, 1),
         (True, 1),
         ([3], 1),
+        ("9" * 5000, 1),
+        (1e300, (1 << 31) - 1),
+        (10**30, (1 << 31) - 1),
     ],
-    ids=readable,
+    ids=lambda one: readable(one)[:20],
 )
 def test_group_limit_takes_every_whole_number(rule: object, limit: int) -> None:
     assert max_per_host_from_rule(rule) == limit
