@@ -114,3 +114,10 @@ def one_snapshot() -> Iterator[None]:
     with transaction.atomic():
         execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield
+
+
+def has_one_snapshot() -> bool:
+    """Return whether all statements of this transaction see the same state of the database."""
+    return connection.in_atomic_block and (
+        fetch_value("SHOW transaction_isolation") != "read committed"
+    )

@@ -6,29 +6,18 @@ some 28 bytes, where its text with its places in a mapping and in a list had fiv
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.columns import BoolColumn, Int32Column, UInt64Column, frozen
+from scheduling.vm_keys import instance_key, key_columns, places_of, sorted_keys
 
 _COMPACT_ABOVE = 1024
-_KEY_BYTES = 16
 _WORD = (1 << 64) - 1
-_is_uuid = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
-
-
-def instance_key(vm_uuid: str) -> int:
-    """Return the 128-bit number of a VM: that of its uuid, of a text that is none its hash."""
-    if _is_uuid(vm_uuid):
-        return int(vm_uuid.replace("-", ""), 16)
-    digest = blake2b(vm_uuid.encode(), digest_size=_KEY_BYTES).digest()
-    return int.from_bytes(digest, "big")
 
 
 def _no(dtype: type[Any]) -> NDArray[Any]:  # Any: columns of several dtypes
@@ -51,7 +40,6 @@ class InstanceIndex:
         moved: Key of a VM -> rows that list it, ascending; of VMs that came, went or moved since
             the columns were made, and wins over them.
         listed: Row -> keys of the VMs that it lists; likewise.
-        odd: Key of a VM -> its uuid, where that is no uuid as everybody writes it.
     """
 
     high: UInt64Column = field(default_factory=lambda: _no(np.uint64))
@@ -61,7 +49,6 @@ class InstanceIndex:
     rows_by_row: Int32Column = field(default_factory=lambda: _no(np.int32))
     moved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     listed: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    odd: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def build(cls, instances: Iterable[Collection[str]]) -> InstanceIndex:
@@ -76,11 +63,6 @@ class InstanceIndex:
         """Return the keys of the VMs that a host lists."""
         known = self.listed.get(row)
         return self._base_keys(row) if known is None else known
-
-    def uuids_on(self, row: int) -> list[str]:
-        """Return the uuids of the VMs that a host lists, in no order."""
-        odd = self.odd
-        return [odd[key] if key in odd else _uuid(key) for key in self.keys_on(row)]
 
     def are_listing(self, count: int) -> BoolColumn:
         """Return bool[count], the hosts that list a VM."""
@@ -123,7 +105,6 @@ class InstanceIndex:
             rows_by_row=self.rows_by_row,
             moved=moved,
             listed=listed,
-            odd=_with_odd(self.odd, (changes[row] for row in now)),
         )
         if len(moved) <= max(_COMPACT_ABOVE, len(self.rows) // 8):
             return following
@@ -139,7 +120,7 @@ class InstanceIndex:
         whole = self._compacted() if self.moved else self
         places = new[whole.rows]
         stays = places >= 0
-        return _of_pairs(whole.high[stays], whole.low[stays], places[stays], self.odd)
+        return _of_pairs(whole.high[stays], whole.low[stays], places[stays])
 
     def misplaced(self) -> int:
         """Return how many VMs are said to be elsewhere than on the hosts that list them."""
@@ -153,14 +134,7 @@ class InstanceIndex:
         known = self.moved.get(key)
         if known is not None:
             return known
-        high, low = np.uint64(key >> 64), key & _WORD
-        at = int(self.high.searchsorted(high))
-        found: list[int] = []
-        while at < len(self.high) and self.high[at] == high:
-            if self.low.item(at) == low:
-                found.append(self.rows.item(at))
-            at += 1
-        return tuple(found)
+        return tuple(places_of(self.high, self.low, self.rows, key))
 
     def _base_keys(self, row: int) -> frozenset[int]:
         wanted = np.int32(row)
@@ -180,7 +154,6 @@ class InstanceIndex:
             np.concatenate((self.high[stays], high)),
             np.concatenate((self.low[stays], low)),
             np.concatenate((self.rows[stays], rows)),
-            self.odd,
         )
 
 
@@ -205,37 +178,18 @@ def differing_pairs(left: InstanceIndex, right: InstanceIndex) -> tuple[Int32Col
 
 
 def _built(lists: Mapping[int, Collection[str]]) -> InstanceIndex:
-    unique = [set(vm_uuids) for vm_uuids in lists.values()]
-    keys = b"".join(
-        [instance_key(vm_uuid).to_bytes(_KEY_BYTES, "big") for vms in unique for vm_uuid in vms]
-    )
-    words = np.frombuffer(keys, dtype=">u8").astype(np.uint64).reshape(-1, 2)
+    high, low, counts = key_columns(lists.values())
     numbers = np.fromiter(lists, dtype=np.int32, count=len(lists))
-    rows = np.repeat(numbers, [len(vms) for vms in unique])
-    return _of_pairs(words[:, 0], words[:, 1], rows, _with_odd({}, unique))
+    return _of_pairs(high, low, np.repeat(numbers, counts))
 
 
-def _with_odd(odd: Mapping[int, str], lists: Iterable[Collection[str]]) -> Mapping[int, str]:
-    more = [vm_uuid for vm_uuids in lists for vm_uuid in vm_uuids if not _is_uuid(vm_uuid)]
-    return {**odd, **{instance_key(vm_uuid): vm_uuid for vm_uuid in more}} if more else odd
-
-
-def _uuid(key: int) -> str:
-    text = f"{key:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _of_pairs(
-    high: UInt64Column, low: UInt64Column, rows: Int32Column, odd: Mapping[int, str]
-) -> InstanceIndex:
-    order = np.lexsort((rows, low, high))
-    ordered = rows[order].astype(np.int32)
+def _of_pairs(high: UInt64Column, low: UInt64Column, rows: Int32Column) -> InstanceIndex:
+    high, low, ordered = sorted_keys(high, low, rows)
     by_row = np.argsort(ordered, kind="stable").astype(np.int32)
     return InstanceIndex(
-        high=frozen(high[order]),
-        low=frozen(low[order]),
-        rows=frozen(ordered),
+        high=high,
+        low=low,
+        rows=ordered,
         by_row=frozen(by_row),
         rows_by_row=frozen(ordered[by_row]),
-        odd=odd,
     )

@@ -69,11 +69,16 @@ class Overlaid(Mapping[_Key, _Value], Generic[_Key, _Value]):
         """Return the mapping after some keys got another value, or None to drop them."""
         if not changes:
             return self
-        size = self._size + sum(
-            (found is not None) - (key in self) for key, found in changes.items()
-        )
+        size = changed_size(self, changes)
         overlay = {**self._overlay, **changes}
         if len(overlay) <= max(_COMPACT_ABOVE, len(self._base) // _COMPACT_SHARE):
             return Overlaid(self._base, overlay, size)
         merged = {**self._base, **overlay}
         return Overlaid({key: found for key, found in merged.items() if found is not None})
+
+
+def changed_size(before: Mapping[_Key, object], changes: Mapping[_Key, object]) -> int:
+    """Return how many keys a mapping has after some got another value, or None to drop them."""
+    return len(before) + sum(
+        (found is not None) - (key in before) for key, found in changes.items()
+    )

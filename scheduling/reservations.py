@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from scheduling.overlaid import Overlaid
+from scheduling.slot_users import SlotUsers
 from scheduling.table_rows import ReservationRow
 
 KIND_COMMITTED = "committed"
@@ -32,7 +33,8 @@ _BySize = Mapping[_Size, tuple[ReservationRow, ...]]
 class ReservationIndex:
     """All reservations by the questions that requests ask. Never changed in place.
 
-    The tuples keep their identity as long as nothing in them changes; caches rely on it.
+    The tuples keep their identity as long as nothing in them changes; caches rely on it. Those of
+    ``failover_of_vm`` are made when asked for.
 
     Attributes:
         by_id: Reservation key -> row.
@@ -49,7 +51,7 @@ class ReservationIndex:
 
     by_id: Mapping[int, ReservationRow] = field(default_factory=dict)
     committed: _ByKey = field(default_factory=dict)
-    failover_of_vm: _ByVM = field(default_factory=dict)
+    failover_of_vm: SlotUsers = field(default_factory=SlotUsers)
     failover_on: _ByVM = field(default_factory=dict)
     failover_of_size: _BySize = field(default_factory=dict)
     in_flight_of_vm: _ByVM = field(default_factory=dict)
@@ -90,16 +92,17 @@ class ReservationIndex:
         fresh: dict[int, ReservationRow | None] = {row.reservation_id: row for row in changed}
         fresh.update((row.reservation_id, None) for row in gone if row.reservation_id not in keys)
         by_id = _overlaid(self.by_id).changed(fresh)
+        failover = _rows_of_kind(self.failover, by_id, gone, changed, KIND_FAILOVER)
         return ReservationIndex(
             by_id=by_id,
             committed=_regrouped(self.committed, gone, changed, _committed_keys),
-            failover_of_vm=_regrouped(self.failover_of_vm, gone, changed, _failover_users),
+            failover_of_vm=_users(self.failover_of_vm, gone, changed, failover),
             failover_on=_regrouped(self.failover_on, gone, changed, _failover_hosts),
             failover_of_size=_regrouped(self.failover_of_size, gone, changed, _failover_sizes),
             in_flight_of_vm=_regrouped(self.in_flight_of_vm, gone, changed, _in_flight_vms),
             in_flight=_regrouped(self.in_flight, gone, changed, _in_flight_keys),
             slots_expecting=_regrouped(self.slots_expecting, gone, changed, _expected_vms),
-            failover=_rows_of_kind(self.failover, by_id, gone, changed, KIND_FAILOVER),
+            failover=failover,
             all_committed=_rows_of_kind(self.all_committed, by_id, gone, changed, KIND_COMMITTED),
         )
 
@@ -111,7 +114,7 @@ def _committed_keys(row: ReservationRow) -> tuple[tuple[str, str], ...]:
     return ((row.project_id, row.resource_group),) if row.kind == KIND_COMMITTED else ()
 
 
-def _failover_users(row: ReservationRow) -> tuple[str, ...]:
+def _failover_users(row: ReservationRow) -> Sequence[str]:
     return row.vm_uuids if row.kind == KIND_FAILOVER else ()
 
 
@@ -125,7 +128,7 @@ def _failover_sizes(row: ReservationRow) -> tuple[_Size, ...]:
     return ((row.zone, row.full.memory_bytes, row.full.vcpus),)
 
 
-def _in_flight_vms(row: ReservationRow) -> tuple[str, ...]:
+def _in_flight_vms(row: ReservationRow) -> Sequence[str]:
     return row.vm_uuids if row.kind == KIND_IN_FLIGHT else ()
 
 
@@ -147,6 +150,30 @@ def _regrouped(
 ) -> Mapping[_Key, tuple[ReservationRow, ...]]:
     if not groups and not gone:
         return _grouped(added, keys_of) or groups
+    changes = _changed_groups(groups, gone, added, keys_of)
+    return _overlaid(groups).changed(changes) if changes else groups
+
+
+def _users(
+    users: SlotUsers,
+    gone: Sequence[ReservationRow],
+    added: Sequence[ReservationRow],
+    failover: tuple[ReservationRow, ...],
+) -> SlotUsers:
+    """Return the slots of VMs after some reservations changed."""
+    if not users:
+        return SlotUsers(failover) if failover else users
+    changes = _changed_groups(users, gone, added, _failover_users)
+    return users.changed(changes, failover) if changes else users
+
+
+def _changed_groups(
+    groups: Mapping[_Key, tuple[ReservationRow, ...]],
+    gone: Sequence[ReservationRow],
+    added: Sequence[ReservationRow],
+    keys_of: Callable[[ReservationRow], Iterable[_Key]],
+) -> dict[_Key, tuple[ReservationRow, ...] | None]:
+    """Return the groups that changed, each with its rows by key, None for those that are gone."""
     members: dict[_Key, dict[int, ReservationRow]] = {}
     for rows, is_added in ((gone, False), (added, True)):
         for row in rows:
@@ -159,14 +186,10 @@ def _regrouped(
                     group[row.reservation_id] = row
                 else:
                     group.pop(row.reservation_id, None)
-    if not members:
-        return groups
-    return _overlaid(groups).changed(
-        {
-            key: tuple(group[number] for number in sorted(group)) if group else None
-            for key, group in members.items()
-        }
-    )
+    return {
+        key: tuple(group[number] for number in sorted(group)) if group else None
+        for key, group in members.items()
+    }
 
 
 def _grouped(

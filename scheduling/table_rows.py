@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduling.needs import NOTHING_KNOWN, Needs
@@ -122,7 +122,8 @@ class ReservationRow:
             never released with the rest, except to the VM itself.
         expected_vms: (VM uuid, size) of these VMs.
         expected_memory_bytes: Memory of all VMs expected in it, seen or not.
-        vm_uuids: Users of a failover slot; the VM of an in-flight placement.
+        vm_uuids: Users of a failover slot; the VM of an in-flight placement. Not those of a
+            committed slot, which no decision asks for.
         placement_id: Shared by the in-flight blocks of one placement.
     """
 
@@ -139,7 +140,7 @@ class ReservationRow:
     expected_only: ResourceVector = ZERO
     expected_vms: tuple[tuple[str, ResourceVector], ...] = ()
     expected_memory_bytes: int = 0
-    vm_uuids: tuple[str, ...] = ()
+    vm_uuids: Sequence[str] = ()
     placement_id: str = ""
 
     def hosts(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,9 +32,13 @@ class OwnerMap:
     overlay: Mapping[int, int | None] = field(default_factory=dict)
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> OwnerMap:
-        """Build a map from pairs of child and owner, each child once."""
-        both = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
+    def from_pairs(cls, pairs: Iterable[NDArray[np.int64]]) -> OwnerMap:
+        """Build a map.
+
+        Args:
+            pairs: int64[K, 2] each, child and owner, each child once.
+        """
+        both = np.concatenate((np.zeros((0, 2), dtype=np.int64), *pairs))
         ordered = both[np.argsort(both[:, 0], kind="stable")]
         return cls(
             children=np.ascontiguousarray(ordered[:, 0]),
@@ -50,15 +54,14 @@ class OwnerMap:
             return int(self.owners[position])
         return None
 
-    def owners_elsewhere(self, pairs: Sequence[tuple[int, int]]) -> frozenset[int]:
+    def owners_elsewhere(self, pairs: NDArray[np.int64]) -> frozenset[int]:
         """Return the owners of those pairs whose child has another owner here, or none.
 
         Args:
-            pairs: Child and owner, any number: what agrees is passed over as columns.
+            pairs: int64[K, 2], child and owner, any number.
         """
-        both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        asked, owners = both[:, 0], both[:, 1]
-        agrees = np.zeros(len(both), dtype=np.bool_)
+        asked, owners = pairs[:, 0], pairs[:, 1]
+        agrees = np.zeros(len(pairs), dtype=np.bool_)
         if len(self.children):
             at = np.minimum(np.searchsorted(self.children, asked), len(self.children) - 1)
             agrees = (self.children[at] == asked) & (self.owners[at] == owners)
@@ -66,7 +69,7 @@ class OwnerMap:
             changed = np.fromiter(self.overlay, dtype=np.int64, count=len(self.overlay))
             agrees &= ~np.isin(asked, changed)
         return frozenset(
-            owner for child, owner in both[~agrees].tolist() if self.owner_of(child) != owner
+            owner for child, owner in pairs[~agrees].tolist() if self.owner_of(child) != owner
         )
 
     def updated(self, changes: Mapping[int, int | None]) -> OwnerMap:
@@ -78,6 +81,6 @@ class OwnerMap:
             return OwnerMap(children=self.children, owners=self.owners, overlay=overlay)
         touched = np.fromiter(overlay, dtype=np.int64, count=len(overlay))
         stays = ~np.isin(self.children, touched)
-        kept = zip(self.children[stays].tolist(), self.owners[stays].tolist(), strict=True)
-        changed = ((child, owner) for child, owner in overlay.items() if owner is not None)
-        return OwnerMap.from_pairs((*kept, *changed))
+        kept = np.stack((self.children[stays], self.owners[stays]), axis=1)
+        changed = [(child, owner) for child, owner in overlay.items() if owner is not None]
+        return OwnerMap.from_pairs((kept, np.array(changed, dtype=np.int64).reshape(-1, 2)))

@@ -16,13 +16,16 @@ from capacity.host_table.owners import OwnerMap
 from capacity.host_table.reading import (
     IN_FLIGHT,
     HeldRow,
+    every_host,
+    every_reservation,
     read_aggregates,
     read_hosts,
     read_reservations,
 )
+from core.changes import one_snapshot
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
-from scheduling.columns import CAPACITY_COLUMNS
+from scheduling.columns import CAPACITY_COLUMNS, Int64Column
 from scheduling.reservations import ReservationIndex
 from scheduling.table import HostTable
 from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
@@ -55,23 +58,40 @@ class Position:
 
 
 @paused_collector()
+@one_snapshot()
 def load_position(moment: Moment) -> Position:
     """Read everything."""
     aggregates = read_aggregates()
-    hosts, vm_pairs = read_hosts(_by_uuid(aggregates))
+    hosts: list[HostRow] = []
+    vm_pairs: list[Int64Column] = []
+    for some, pairs in every_host(_by_uuid(aggregates)):
+        hosts += some
+        vm_pairs.append(pairs)
     host_names = {row.host_id: row.name for row in hosts}
-    held, allocation_pairs = read_reservations()
-    reservations = _resolved(held, host_names, _InFlightHosts.of_rows((), held, host_names))
+    table = HostTable.from_rows(hosts)
+    hosts.clear()
+    reservations, allocation_owners = _every_reservation(host_names)
     return Position(
-        table=HostTable.from_rows(hosts).with_reservations(
-            ReservationIndex.from_rows(reservations)
-        ),
+        table=table.with_reservations(reservations),
         moment=moment,
         host_names=host_names,
         aggregates=aggregates,
         vm_hosts=OwnerMap.from_pairs(vm_pairs),
-        allocation_owners=OwnerMap.from_pairs(allocation_pairs),
+        allocation_owners=allocation_owners,
     )
+
+
+def _every_reservation(host_names: Mapping[int, str]) -> tuple[ReservationIndex, OwnerMap]:
+    """Read all reservations; of what is read of them only some thousands are there at once."""
+    rows: list[ReservationRow] = []
+    owners: list[Int64Column] = []
+    in_flight_hosts = None
+    for held, pairs in every_reservation():
+        if in_flight_hosts is None:
+            in_flight_hosts = _InFlightHosts.of_rows((), held, host_names)
+        rows += _resolved(held, host_names, in_flight_hosts)
+        owners.append(pairs)
+    return ReservationIndex.from_rows(rows), OwnerMap.from_pairs(owners)
 
 
 def newest_after(position: Position) -> Position:
@@ -183,7 +203,7 @@ def _moved_vms(
         if known is None or not vm_uuid:
             continue
         hosts = {name for name in one.host_names(host_names) if name}
-        if set(known.hosts()) != hosts or known.vm_uuids != (vm_uuid,):
+        if set(known.hosts()) != hosts or tuple(known.vm_uuids) != (vm_uuid,):
             moved |= {vm_uuid, *known.vm_uuids}
     return moved
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import orjson
 
+from core.changes import has_one_snapshot
 from core.prepared import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
 from journal.statements import fetch_rows
+from scheduling.columns import Int64Column
 from scheduling.filters import conditions_allow_placement
 from scheduling.needs import NOTHING_KNOWN, Needs
 from scheduling.resources import ZERO, ResourceVector
 from scheduling.table_rows import HostAggregate, HostRow, ReservationRow
+from scheduling.vm_keys import packed_uuids
 
 SELECT_HOSTS = """
 SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.custom_traits,
@@ -40,12 +44,15 @@ SELECT host.id, host.name, host.zone, host.hypervisor_type, host.traits, host.cu
   FROM hosts_host AS host JOIN capacity_hostcapacity AS room ON room.host_id = host.id
 """
 TOUCHED_HOSTS = " WHERE host.id = ANY(%(ids)s)"
+NEXT_HOSTS = " WHERE host.id > %(after)s ORDER BY host.id LIMIT %(count)s"
 # Apart, since it has to look at every host.
 HOSTS_OF_AGGREGATES = "SELECT id FROM hosts_host WHERE aggregate_uuids && %(uuids)s::varchar[]"
 
 SELECT_AGGREGATES = "SELECT id, uuid, name, metadata::text FROM hosts_aggregate"
 
 SELECT_VMS = "SELECT id, host_id, openstack_id FROM hosts_instance"
+VMS_OF_HOSTS = " WHERE host_id = ANY(%(ids)s)"
+VMS_BETWEEN = " WHERE host_id BETWEEN %(first)s AND %(last)s"
 
 SELECT_RESERVATIONS = """
 SELECT held.id, held.kind, held.is_ready IS TRUE, held.project_id, held.flavor_group_name,
@@ -57,6 +64,12 @@ SELECT_ALLOCATIONS = """
 SELECT id, reservation_id, vm_uuid, memory_bytes, vcpus, state = 'expected'
   FROM capacity_reservationallocation
 """
+ALLOCATIONS_OF = " WHERE reservation_id = ANY(%(ids)s)"
+ALLOCATIONS_BETWEEN = " WHERE reservation_id BETWEEN %(first)s AND %(last)s"
+RESERVATIONS_IN_FLIGHT = " WHERE held.kind = %(in_flight)s ORDER BY held.id"
+NEXT_RESERVATIONS = """
+ WHERE held.id > %(after)s AND held.kind <> %(in_flight)s ORDER BY held.id LIMIT %(count)s
+"""
 TOUCHED_RESERVATIONS = """
 SELECT id, kind, is_ready, project_id, flavor_group_name, zone, target_host_id, confirmed_host_id,
        memory_bytes, vcpus, blocked_memory_bytes, blocked_vcpus, vm_uuid, placement_id, vms
@@ -66,6 +79,11 @@ SELECT id, kind, is_ready, project_id, flavor_group_name, zone, target_host_id, 
 
 IN_FLIGHT = "in_flight"
 COMMITTED = "committed"
+
+#: Read in one statement, where all statements see one state; else everything is.
+HOSTS_AT_ONCE = 5_000
+RESERVATIONS_AT_ONCE = 20_000
+_EVERYTHING = 2**62
 
 
 _Row = tuple[Any, ...]  # Any: columns of several types
@@ -104,6 +122,12 @@ class HeldRow:
         """VMs expected in it and not seen."""
         return [vm[2] for vm in self.vms if vm[5]]
 
+    def _vm_uuids(self) -> Sequence[str]:
+        if self.columns[1] == COMMITTED:
+            return ()
+        flight = self.in_flight_vm_uuid
+        return (flight,) if flight else packed_uuids(vm[2] for vm in self.vms)
+
     def host_names(self, names: Mapping[int, str]) -> tuple[str, str]:
         """Return the names of its target host and of the host it is on, empty without one."""
         return names.get(self.columns[6], ""), names.get(self.columns[7], "")
@@ -131,14 +155,13 @@ class HeldRow:
                 if vm[5] and not hosts.issubset(in_flight_hosts(vm[2]))
             )
         key, kind, is_ready, project_id, group, zone = self.columns[:6]
-        flight = self.in_flight_vm_uuid
         return ReservationRow(
             reservation_id=key,
-            kind=kind,
+            kind=sys.intern(kind),
             is_ready=is_ready,
-            project_id=project_id,
-            resource_group=group,
-            zone=zone,
+            project_id=sys.intern(project_id),
+            resource_group=sys.intern(group),
+            zone=sys.intern(zone),
             target_host=target,
             observed_host=observed,
             full=_vector(self.columns[8], self.columns[9]),
@@ -146,49 +169,53 @@ class HeldRow:
             expected_only=sum((size for _, size in expected), ZERO),
             expected_vms=expected,
             expected_memory_bytes=sum(vm[3] for vm in self.vms),
-            vm_uuids=(flight,) if flight else tuple(vm[2] for vm in self.vms),
+            vm_uuids=self._vm_uuids(),
             placement_id=self.columns[13] or "",
         )
+
+
+def every_host(
+    aggregates: Mapping[str, HostAggregate],
+) -> Iterator[tuple[list[HostRow], Int64Column]]:
+    """Yield all hosts that have a capacity row, some thousands at once, by key.
+
+    See :func:`read_hosts`.
+    """
+    after = 0
+    parameters = {**_PLACEABLE, "count": HOSTS_AT_ONCE if has_one_snapshot() else _EVERYTHING}
+    while True:
+        rows = fetch_rows(SELECT_HOSTS + NEXT_HOSTS, {**parameters, "after": after})
+        if not rows:
+            return
+        first, after = rows[0][0], rows[-1][0]
+        vms = fetch_rows(SELECT_VMS + VMS_BETWEEN, {"first": first, "last": after})
+        yield _host_rows(rows, vms, aggregates)
 
 
 def read_hosts(
     aggregates: Mapping[str, HostAggregate],
     *,
-    ids: Collection[int] | None = None,
+    ids: Collection[int],
     aggregate_uuids: Collection[str] = (),
-) -> tuple[list[HostRow], list[tuple[int, int]]]:
-    """Read hosts that have a capacity row, by key, with the VMs on them.
+) -> tuple[list[HostRow], Int64Column]:
+    """Read some hosts, those that have a capacity row, by key, with the VMs on them.
 
     Args:
         aggregates: Known aggregates by uuid.
-        ids: Hosts to read; all when left out.
+        ids: Hosts to read.
         aggregate_uuids: Read the hosts of these aggregates too.
 
     Returns:
-        Hosts, and pairs of the keys of a VM and its host.
+        Hosts, and int64[V, 2], the keys of each VM and its host.
     """
-    parameters: dict[str, Any] = {  # Any: parameters of several types
-        "up": HostState.UP.value,
-        "enabled": HostStatus.ENABLED.value,
-        "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
-    }
-    statement, vm_statement = SELECT_HOSTS, SELECT_VMS + " WHERE host_id IS NOT NULL"
-    if ids is not None:
-        members = (
-            []
-            if not aggregate_uuids
-            else fetch_rows(HOSTS_OF_AGGREGATES, {"uuids": sorted(aggregate_uuids)})
-        )
-        statement += TOUCHED_HOSTS
-        vm_statement = SELECT_VMS + " WHERE host_id = ANY(%(ids)s)"
-        parameters["ids"] = sorted({*ids, *(row[0] for row in members)})
-    rows = fetch_rows(statement + " ORDER BY host.id", parameters)
-    vm_uuids: defaultdict[int, list[str]] = defaultdict(list)
-    pairs: list[tuple[int, int]] = []
-    for vm_id, host_id, vm_uuid in fetch_rows(vm_statement, parameters):
-        vm_uuids[host_id].append(vm_uuid)
-        pairs.append((vm_id, host_id))
-    return [_host_row(row, aggregates, sorted(vm_uuids.get(row[0], ()))) for row in rows], pairs
+    members = (
+        []
+        if not aggregate_uuids
+        else fetch_rows(HOSTS_OF_AGGREGATES, {"uuids": sorted(aggregate_uuids)})
+    )
+    touched = {"ids": sorted({*ids, *(row[0] for row in members)})}
+    rows = fetch_rows(SELECT_HOSTS + TOUCHED_HOSTS + " ORDER BY host.id", {**_PLACEABLE, **touched})
+    return _host_rows(rows, fetch_rows(SELECT_VMS + VMS_OF_HOSTS, touched), aggregates)
 
 
 def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggregate]:
@@ -201,44 +228,51 @@ def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggrega
     }
 
 
+def every_reservation() -> Iterator[tuple[list[HeldRow], Int64Column]]:
+    """Yield all reservations, some thousands at once: those in flight first, the others by key.
+
+    See :func:`read_reservations`.
+    """
+    count = RESERVATIONS_AT_ONCE if has_one_snapshot() else _EVERYTHING
+    parameters = {"in_flight": IN_FLIGHT, "count": count}
+    rows = fetch_rows(SELECT_RESERVATIONS + RESERVATIONS_IN_FLIGHT, parameters)
+    in_flight = {"ids": [row[0] for row in rows]}
+    yield _held_rows(rows, fetch_rows(SELECT_ALLOCATIONS + ALLOCATIONS_OF, in_flight))
+    after = 0
+    while True:
+        rows = fetch_rows(SELECT_RESERVATIONS + NEXT_RESERVATIONS, {**parameters, "after": after})
+        if not rows:
+            return
+        first, after = rows[0][0], rows[-1][0]
+        vms = fetch_rows(
+            SELECT_ALLOCATIONS + ALLOCATIONS_BETWEEN,
+            {"first": first, "last": after},
+        )
+        yield _held_rows(rows, vms)
+
+
 def read_reservations(
-    *,
-    ids: Collection[int] | None = None,
-    host_ids: Collection[int] = (),
-    vm_uuids: Collection[str] = (),
-) -> tuple[list[HeldRow], list[tuple[int, int]]]:
-    """Read reservations by key, with the VMs in them.
+    *, ids: Collection[int], host_ids: Collection[int] = (), vm_uuids: Collection[str] = ()
+) -> tuple[list[HeldRow], Int64Column]:
+    """Read some reservations by key, with the VMs in them.
 
     Args:
-        ids: Reservations to read; all when left out. For in-flight ones also those that expect
-            their VM.
+        ids: Reservations to read; for in-flight ones also those that expect their VM.
         host_ids: Read the reservations on these hosts too.
         vm_uuids: Read the reservations that list these VMs too.
 
     Returns:
-        Reservations, and pairs of the keys of an allocation and its reservation.
+        Reservations, and int64[V, 2], the keys of each allocation and its reservation.
     """
-    vms: defaultdict[int, list[_Row]] = defaultdict(list)
-    if ids is None:
-        rows = fetch_rows(SELECT_RESERVATIONS + " ORDER BY held.id", {})
-        for vm in fetch_rows(SELECT_ALLOCATIONS, {}):
-            vms[vm[1]].append(vm)
-    elif not (ids or host_ids or vm_uuids):
-        return [], []
-    else:
-        parameters = {
-            "ids": sorted(ids),
-            "host_ids": sorted(host_ids),
-            "vm_uuids": sorted(vm_uuids),
-        }
-        rows = fetch_prepared(TOUCHED_RESERVATIONS + " ORDER BY held.id", parameters)
-        for *row, listed_vms in rows:
-            if listed_vms is not None:
-                vms[row[0]] = orjson.loads(listed_vms)
-    for listed in vms.values():
-        listed.sort(key=itemgetter(2))
-    held = [HeldRow(row, vms.get(row[0], ())) for row in rows]
-    return held, [(vm[0], vm[1]) for listed in vms.values() for vm in listed]
+    if not (ids or host_ids or vm_uuids):
+        return [], _pairs([])
+    parameters = {"ids": sorted(ids), "host_ids": sorted(host_ids), "vm_uuids": sorted(vm_uuids)}
+    rows = []
+    vms: list[_Row] = []
+    for *row, listed_vms in fetch_prepared(TOUCHED_RESERVATIONS + " ORDER BY held.id", parameters):
+        rows.append(tuple(row))
+        vms += orjson.loads(listed_vms or "[]")
+    return _held_rows(rows, vms)
 
 
 def is_placeable(*, is_in_service: bool, conditions: Mapping[str, object]) -> bool:
@@ -256,6 +290,38 @@ def is_placeable(*, is_in_service: bool, conditions: Mapping[str, object]) -> bo
     if not is_in_service or not conditions:
         return is_in_service
     return conditions_allow_placement(_texts(conditions))
+
+
+_PLACEABLE: Mapping[str, Any] = {  # Any: parameters of several types
+    "up": HostState.UP.value,
+    "enabled": HostStatus.ENABLED.value,
+    "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
+}
+
+
+def _host_rows(
+    rows: Sequence[_Row], vms: Sequence[_Row], aggregates: Mapping[str, HostAggregate]
+) -> tuple[list[HostRow], Int64Column]:
+    vm_uuids: dict[int, list[str]] = {row[0]: [] for row in rows}
+    for _, host_id, vm_uuid in vms:
+        if host_id in vm_uuids:
+            vm_uuids[host_id].append(vm_uuid)
+    hosts = [_host_row(row, aggregates, packed_uuids(sorted(vm_uuids[row[0]]))) for row in rows]
+    return hosts, _pairs([vm[:2] for vm in vms])
+
+
+def _held_rows(rows: Sequence[_Row], vms: Sequence[_Row]) -> tuple[list[HeldRow], Int64Column]:
+    vms_of: dict[int, list[_Row]] = {row[0]: [] for row in rows}
+    own = [vm for vm in vms if vm[1] in vms_of]
+    for vm in own:
+        vms_of[vm[1]].append(vm)
+    for listed in vms_of.values():
+        listed.sort(key=itemgetter(2))
+    return [HeldRow(row, vms_of[row[0]]) for row in rows], _pairs([vm[:2] for vm in own])
+
+
+def _pairs(keys: Sequence[Sequence[int]]) -> Int64Column:
+    return np.array(keys, dtype=np.int64).reshape(-1, 2)
 
 
 def _host_row(

@@ -281,7 +281,6 @@ def _near(seen: Vicinity, hosts: Iterable[int]) -> dict[int, ReservationRow]:
     found: dict[int, ReservationRow] = {}
     for name in map(seen.snapshot.hosts.names.__getitem__, hosts):
         near = [index.failover_on.get(name, ())]
-        here = table.instance_index.uuids_on(table.row_of[name])
-        near += [index.failover_of_vm.get(vm, ()) for vm in here]
+        near += map(index.failover_of_vm.of_key, table.instance_index.keys_on(table.row_of[name]))
         found |= {slot.reservation_id: slot for slots in near for slot in slots}
     return found

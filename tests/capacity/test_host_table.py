@@ -246,6 +246,24 @@ def test_reservations_are_found_by_project_group_and_vm() -> None:
     assert set(index.by_id) == {failover.pk}
 
 
+def test_table_is_the_same_in_whatever_parts_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [make_host(f"h{number}") for number in range(5)]
+    slots = [make_slot(make_commitment(), host, memory_gib=8, vcpus=4) for host in hosts]
+    held = [make_reservation(host) for host in hosts]
+    for number, host in enumerate(hosts):
+        make_vm(host=host, slot=held[number - 1])
+        make_vm(memory_gib=2, vcpus=1, slot=slots[number], slot_state="expected")
+    hold_in_flight(hosts[0], "traveller")
+    with transaction.atomic():
+        whole = load_host_table()
+    for at_once in (1, 2, 100):
+        monkeypatch.setattr("capacity.host_table.reading.HOSTS_AT_ONCE", at_once)
+        monkeypatch.setattr("capacity.host_table.reading.RESERVATIONS_AT_ONCE", at_once)
+        assert table_differences(load_host_table(), whole) == {}
+    assert (len(whole), len(whole.reservations.by_id)) == (5, 11)
+    assert whole.reservations.by_id[slots[0].pk].expected_only.vcpus == 1
+
+
 def test_reservations_follow_the_new_name_of_their_host() -> None:
     host = make_host("h1")
     slot = make_slot(make_commitment(), host)
