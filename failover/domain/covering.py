@@ -158,6 +158,7 @@ class _Covering:
             self._sizes[resize.slot] = resize.memory_bytes, resize.vcpus
         self._held_memory = hosts.failover_memory_bytes.copy()
         self._capacity = np.maximum(hosts.effective_memory_bytes, 1)
+        self._failover_share = self._held_memory / self._capacity
         self._free_memory = hosts.free_memory_bytes()
         self._is_sound = (self._free_memory >= 0) & (hosts.free_vcpus() >= 0)
         held = np.bincount(slots.host[slots.host >= 0], minlength=len(hosts))
@@ -239,7 +240,10 @@ class _Covering:
             return hopeless
         scores = self._chooser.scores(class_code, *size)
         allowed = scores > -np.inf
-        facts = {"compatible": int(compatible.sum()), "with_room": int(allowed.sum())}
+        facts = {
+            "compatible": int(np.count_nonzero(compatible)),
+            "with_room": int(np.count_nonzero(allowed)),
+        }
         if not facts["compatible"] or not facts["with_room"]:
             reason = NO_ROOM if facts["compatible"] else NO_COMPATIBLE_HOST
             problem = Shortfall(vm=vm, current=0, reason=reason, facts=facts)
@@ -249,22 +253,20 @@ class _Covering:
         allowed &= ~bits_as_mask(closed, len(allowed))
         if self._options.one_new_per_host:
             allowed &= ~self._new_on_host
-        facts["eligible"] = int(allowed.sum())
+        facts["eligible"] = int(np.count_nonzero(allowed))
         if not facts["eligible"]:
             return Shortfall(vm=vm, current=0, reason=NO_ELIGIBLE_HOST, facts=facts)
-        host = self._best_host(np.flatnonzero(allowed), scores)
+        host = self._best_host(allowed, scores)
         return self._made(vm, host, size, class_code, facts)
 
-    def _best_host(self, rows: Int64Column, scores: FloatColumn) -> int:
+    def _best_host(self, allowed: BoolColumn, scores: FloatColumn) -> int:
         """Return the host for a new reservation: least failover share, then the scheduler's order.
 
         Source: spec failover, 17.4 "Host choice for new slots".
         """
-        if self._options.consolidate:
-            first = -self._slots_held[rows].astype(np.float64)
-        else:
-            first = self._held_memory[rows] / self._capacity[rows]
-        rows = rows[first == first.min()]
+        first = -self._slots_held if self._options.consolidate else self._failover_share
+        first = np.where(allowed, first, np.inf)
+        rows = np.flatnonzero(first == first.min())
         return int(rows[int(scores[rows].argmax())])
 
     def _made(
@@ -274,6 +276,7 @@ class _Covering:
         self._shelf.add(number, size, users=0, is_usable=True)
         self._chooser.place(host, class_code, *size)
         self._held_memory[host] += size[0]
+        self._failover_share[host] = self._held_memory[host] / self._capacity[host]
         self._free_memory[host] -= size[0]
         self._slots_held[host] += 1
         self._new_on_host[host] = True

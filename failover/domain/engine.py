@@ -1,8 +1,9 @@
 """Which reservations a VM may join, and on which hosts it may get a new one (spec failover, 17.5).
 
-Sets of reservations and of hosts are Python integers used as bit sets. With the hosts of everybody
-who shares something kept per reservation, a question is a handful of ORs instead of trial and
-error, and a join touches only those who share the reservation.
+Sets of reservations and of hosts are Python integers used as bit sets. A set is worked out from
+users and hosts at the first question that needs it, and kept from then on: a question is a handful
+of ORs instead of trial and error, a join touches only those who share the reservation, and of a
+zone where a few VMs miss something only what is around them is ever looked at.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from failover.domain.bits import bit_rows, grouped_or, rows_as_ints, transposed_bits
+from failover.domain.bits import bits_of
 
 Int64Column = NDArray[np.int64]
+
+_UNKNOWN = -1
 
 
 class EligibilityEngine:
@@ -37,17 +40,19 @@ class EligibilityEngine:
         self.slot_host: list[int] = []
         self.slot_users: list[list[int]] = []
         self.alive = 0
-        # Per host: reservations with a user there or located there; those that VMs of it may not
-        # join (K of 17.5) or that are located there.
-        self._touching: list[int] = [0] * host_count
-        self._closed: list[int] = [0] * host_count
-        # Per reservation: hosts of its users and its own; K; reservations that share a user.
+        # Per host: VMs that have reservations; reservations that are there.
+        self._vms_on: list[list[int]] = [[] for _ in range(host_count)]
+        self._slots_on: list[list[int]] = [[] for _ in range(host_count)]
+        # Per host, where known: reservations with a user there or located there; those that VMs of
+        # it may not join (K of 17.5) or that are located there. A join adds to dozens of the
+        # latter, each asked for later or never: these are written in place.
+        self._touching: dict[int, int] = {}
+        self._closed: dict[int, bytearray] = {}
+        # Per reservation: hosts of its users and its own; how many K has; K, where known.
         self._hosts: list[int] = []
-        self._blocks: list[int] = []
-        self._shares: list[int] = []
-        # Sizes of the sets in _blocks, and which of them have to be counted again.
         self._counts: Int64Column = np.zeros(64, dtype=np.int64)
-        self._uncounted: set[int] = set()
+        self._blocks: dict[int, bytearray] = {}
+        self._host_bytes = (host_count + 7) >> 3
 
     @classmethod
     def from_columns(
@@ -58,7 +63,7 @@ class EligibilityEngine:
         member_slot: Int64Column,
         member_vm: Int64Column,
     ) -> EligibilityEngine:
-        """Build the engine of a whole zone at once.
+        """Return the engine of a whole zone.
 
         Args:
             host_count: Hosts of the zone.
@@ -72,23 +77,13 @@ class EligibilityEngine:
         engine.slot_host = slot_host.tolist()
         engine.slot_users = [[] for _ in range(slots)]
         engine.alive = (1 << slots) - 1
+        for slot, host in enumerate(engine.slot_host):
+            engine._slots_on[host].append(slot)
         for slot, vm in zip(member_slot.tolist(), member_vm.tolist(), strict=True):
             engine.slot_users[slot].append(vm)
-            engine.vm_slots[vm].append(slot)
-        hosts_of_vms = np.array(engine.vm_host, dtype=np.int64)
-        user_host = hosts_of_vms[member_vm] if len(member_vm) else member_vm
-        pair_slot = np.concatenate([member_slot, np.arange(slots)])
-        pair_host = np.concatenate([user_host, slot_host])
-        hosts = bit_rows(slots, host_count, pair_slot, pair_host)
-        engine._hosts = rows_as_ints(hosts)
-        engine._touching = rows_as_ints(bit_rows(host_count, slots, pair_host, pair_slot))
-        listed = grouped_or(hosts, member_slot, member_vm, len(engine.vm_host))
-        blocks = grouped_or(listed, member_vm, member_slot, slots)
-        engine._blocks = rows_as_ints(blocks)
-        blocks |= bit_rows(slots, host_count, np.arange(slots), slot_host)
-        engine._closed = rows_as_ints(transposed_bits(blocks, host_count))
-        engine._shares = rows_as_ints(_sharing_rows(slots, member_slot, member_vm))
-        engine._counts = np.array([one.bit_count() for one in engine._blocks], dtype=np.int64)
+            engine._note_slot(vm, slot)
+        engine._hosts = [_UNKNOWN] * slots
+        engine._counts = np.full(max(slots, 64), _UNKNOWN, dtype=np.int64)
         return engine
 
     def add_slot(self, host: int) -> int:
@@ -97,12 +92,14 @@ class EligibilityEngine:
         bit = 1 << slot
         self.slot_host.append(host)
         self.slot_users.append([])
+        self._slots_on[host].append(slot)
         self._hosts.append(1 << host)
-        self._blocks.append(0)
-        self._shares.append(0)
-        self._uncounted.add(slot)
-        self._touching[host] |= bit
-        self._closed[host] |= bit
+        if slot == len(self._counts):
+            self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+        self._counts[slot] = 0
+        if host in self._touching:
+            self._touching[host] |= bit
+        self._close((host,), (slot,))
         self.alive |= bit
         return slot
 
@@ -111,15 +108,12 @@ class EligibilityEngine:
 
         Source: spec failover, 7.6 (without sizes), 17.5.
         """
-        blocked = self._closed[self.vm_host[vm]]
-        own_slots = self.vm_slots[vm]
-        if own_slots:
-            touching, vm_host, slot_host = self._touching, self.vm_host, self.slot_host
-            for slot in own_slots:
-                blocked |= touching[slot_host[slot]] | (1 << slot)
-                for user in self.slot_users[slot]:
-                    if user != vm:
-                        blocked |= touching[vm_host[user]]
+        blocked = int.from_bytes(self._closed_to(self.vm_host[vm]), "little")
+        for slot in self.vm_slots[vm]:
+            blocked |= self._touching_on(self.slot_host[slot]) | (1 << slot)
+            for user in self.slot_users[slot]:
+                if user != vm:
+                    blocked |= self._touching_on(self.vm_host[user])
         return self.alive & ~blocked
 
     def closed_hosts(self, vm: int) -> int:
@@ -129,76 +123,114 @@ class EligibilityEngine:
         """
         closed = 1 << self.vm_host[vm]
         for slot in self.vm_slots[vm]:
-            closed |= self._hosts[slot]
+            closed |= self._hosts_of(slot)
         return closed
 
     def block_counts(self, slots: Int64Column) -> Int64Column:
         """Return int64[K], on how many hosts some reservations are closed to a VM."""
-        if len(self._counts) < len(self._blocks):
-            fresh = np.zeros(2 * len(self._blocks), dtype=np.int64)
-            fresh[: len(self._counts)] = self._counts
-            self._counts = fresh
-        for slot in self._uncounted:
-            self._counts[slot] = self._blocks[slot].bit_count()
-        self._uncounted.clear()
-        return self._counts[slots]
+        counts = self._counts[slots]
+        for place in np.flatnonzero(counts < 0).tolist():
+            counts[place] = self._count(int(slots[place]))
+        return counts
 
     def join(self, vm: int, slot: int) -> None:
         """Let a VM join a reservation; the caller has asked :meth:`eligible_slots`."""
-        host, slot_host, users = self.vm_host[vm], self.slot_host[slot], self.slot_users[slot]
-        bit, host_bit = 1 << slot, 1 << host
-        closed, blocks, shares = self._closed, self._blocks, self._shares
-        sharing = shares[slot] | bit
-        closed[host] |= sharing
-        uncounted = self._uncounted
-        uncounted.add(slot)
+        host, users, own = self.vm_host[vm], self.slot_users[slot], self.vm_slots[vm]
+        host_of, slot_host = self.vm_host, self.slot_host
+        sharing = {slot}
         for user in users:
-            for other in self.vm_slots[user]:
-                if other != slot:
-                    blocks[other] |= host_bit
-                    uncounted.add(other)
-        gained = host_bit | (1 << slot_host)
-        if self.vm_slots[vm]:
-            sharing |= self._link(vm, slot)
-            for other in self.vm_slots[vm]:
-                gained |= self._hosts[other]
-        blocks[slot] |= gained
-        shares[slot] = sharing
-        self._hosts[slot] |= host_bit
-        self._touching[host] |= bit
+            sharing.update(self.vm_slots[user])
+        self._close((host,), sharing)
+        gained = (1 << host) | (1 << slot_host[slot])
+        for other in own:
+            self._block(other, self._hosts_of(slot))
+            self._close(
+                (slot_host[other], *[host_of[one] for one in self.slot_users[other]]), (slot,)
+            )
+            gained |= self._hosts_of(other)
+        if own:
+            self._close((slot_host[slot], *[host_of[one] for one in users]), own)
+        self._block_host(sharing, host)
+        self._block(slot, gained)
+        if self._hosts[slot] >= 0:
+            self._hosts[slot] |= 1 << host
+        if host in self._touching:
+            self._touching[host] |= 1 << slot
         users.append(vm)
-        self.vm_slots[vm].append(slot)
+        self._note_slot(vm, slot)
 
-    def _link(self, vm: int, slot: int) -> int:
-        """Let a VM's earlier reservations and a new one see each other's hosts."""
-        bit, closed, vm_host = 1 << slot, self._closed, self.vm_host
-        others = 0
-        for other in self.vm_slots[vm]:
-            others |= 1 << other
-            self._shares[other] |= bit
-            self._blocks[other] |= self._hosts[slot]
-            self._uncounted.add(other)
-            closed[self.slot_host[other]] |= bit
-            for user in self.slot_users[other]:
-                closed[vm_host[user]] |= bit
-        closed[self.slot_host[slot]] |= others
-        for user in self.slot_users[slot]:
-            closed[vm_host[user]] |= others
-        return others
+    def _close(self, hosts: Iterable[int], slots: Iterable[int]) -> None:
+        """Note that VMs of some hosts may not join some reservations, on hosts asked about."""
+        closed = self._closed
+        places = [(slot >> 3, 1 << (slot & 7)) for slot in slots]
+        for host in hosts:
+            row = closed.get(host)
+            if row is None:
+                continue
+            for byte, bit in places:
+                if byte >= len(row):
+                    row.extend(bytes(len(self.slot_host) // 64 + byte + 1 - len(row)))
+                row[byte] |= bit
 
+    def _block_host(self, slots: Iterable[int], host: int) -> None:
+        """Note that some reservations are closed to a host's VMs."""
+        blocks, counts, byte, bit = self._blocks, self._counts, host >> 3, 1 << (host & 7)
+        for slot in slots:
+            row = blocks.get(slot)
+            if row is None:
+                counts[slot] = _UNKNOWN
+            elif not row[byte] & bit:
+                row[byte] |= bit
+                counts[slot] += 1
 
-def _sharing_rows(
-    slots: int, member_slot: Int64Column, member_vm: Int64Column
-) -> NDArray[np.uint8]:
-    """Return uint8[R, R / 8]: for each reservation those that have a user in common with it."""
-    order = np.argsort(member_vm, kind="stable")
-    slot, vm = member_slot[order], member_vm[order]
-    starts = np.flatnonzero(np.r_[True, vm[1:] != vm[:-1]]) if len(vm) else vm
-    counts = np.diff(np.r_[starts, len(vm)])
-    left, right = [slot], [slot]
-    for distance in range(1, int(counts.max(initial=0))):
-        same = vm[distance:] == vm[:-distance]
-        one, other = slot[:-distance][same], slot[distance:][same]
-        left += [one, other]
-        right += [other, one]
-    return bit_rows(slots, slots, np.concatenate(left), np.concatenate(right))
+    def _block(self, slot: int, hosts: int) -> None:
+        """Note that a reservation is closed to the VMs of more hosts."""
+        row = self._blocks.get(slot)
+        if row is None:
+            self._counts[slot] = _UNKNOWN
+            return
+        hosts |= int.from_bytes(row, "little")
+        row[:] = hosts.to_bytes(self._host_bytes, "little")
+        self._counts[slot] = hosts.bit_count()
+
+    def _count(self, slot: int) -> int:
+        hosts = 0
+        for other in {one for user in self.slot_users[slot] for one in self.vm_slots[user]}:
+            hosts |= self._hosts_of(other)
+        self._blocks[slot] = bytearray(hosts.to_bytes(self._host_bytes, "little"))
+        count = self._counts[slot] = hosts.bit_count()
+        return count
+
+    def _note_slot(self, vm: int, slot: int) -> None:
+        own = self.vm_slots[vm]
+        if not own:
+            self._vms_on[self.vm_host[vm]].append(vm)
+        own.append(slot)
+
+    def _touching_on(self, host: int) -> int:
+        known = self._touching.get(host)
+        if known is None:
+            known = self._touching[host] = bits_of(self._slots_touching(host))
+        return known
+
+    def _closed_to(self, host: int) -> bytearray:
+        known = self._closed.get(host)
+        if known is None:
+            users = {user for slot in self._slots_touching(host) for user in self.slot_users[slot]}
+            slots = {slot for user in users for slot in self.vm_slots[user]}
+            bits = bits_of(slots.union(self._slots_on[host]))
+            known = self._closed[host] = bytearray(
+                bits.to_bytes((len(self.slot_host) + 7) >> 3, "little")
+            )
+        return known
+
+    def _slots_touching(self, host: int) -> set[int]:
+        slots = {slot for vm in self._vms_on[host] for slot in self.vm_slots[vm]}
+        return slots.union(self._slots_on[host])
+
+    def _hosts_of(self, slot: int) -> int:
+        known = self._hosts[slot]
+        if known < 0:
+            users = map(self.vm_host.__getitem__, self.slot_users[slot])
+            known = self._hosts[slot] = bits_of((self.slot_host[slot], *users))
+        return known

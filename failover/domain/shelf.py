@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from failover.domain.bits import bits_as_rows
+from failover.domain.bits import bits_as_rows, mask_as_bits
 from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import BoolColumn, ReuseOrder
 from failover.domain.zone_columns import Int64Column
@@ -117,9 +117,7 @@ class SlotShelf:
         known, seen = self._class_slots.get(class_key, (0, 0))
         slot_host = self._engine.slot_host
         if seen < len(slot_host):
-            for slot in range(seen, len(slot_host)):
-                if hosts[slot_host[slot]]:
-                    known |= 1 << slot
+            known |= mask_as_bits(hosts[slot_host[seen:]]) << seen
             self._class_slots[class_key] = (known, len(slot_host))
         return known
 
