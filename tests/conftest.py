@@ -14,16 +14,20 @@ from hypothesis import HealthCheck, settings
 from journal.collector import spare_what_is_loaded
 from tests.clean_tables import CleanTables
 from tests.e2e.own_postgres import migrated, with_region  # noqa: F401 - fixtures
+from tests.examples import DEFAULT_EXAMPLES, THOROUGH_EXAMPLES
 from tests.kube.plugin import api_server, own_api_server  # noqa: F401 - fixtures
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 from tests.process_tables import reset_host_table, reset_snapshot
 
 settings.register_profile(
     "default",
+    max_examples=DEFAULT_EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=500)
+settings.register_profile(
+    "thorough", parent=settings.get_profile("default"), max_examples=THOROUGH_EXAMPLES
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

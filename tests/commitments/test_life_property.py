@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +33,7 @@ from journal.actors import task_actor
 from journal.errors import InvalidInput
 from scheduling.resources import GIB
 from tests.commitments.change_requests import RAM, change, decide
+from tests.examples import is_thorough
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_rooms_add_up, fingerprint
 from tests.process_tables import reset_host_table
@@ -463,12 +463,11 @@ class Life(RuleBasedStateMachine):
 
 
 def test_promises_and_ledger_hold_whatever_happens() -> None:
-    is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     run_state_machine_as_test(
         Life,
         settings=hypothesis_settings(
-            max_examples=200 if is_thorough else 12,
-            stateful_step_count=40 if is_thorough else 20,
+            max_examples=200 if is_thorough() else 12,
+            stateful_step_count=40 if is_thorough() else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

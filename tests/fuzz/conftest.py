@@ -13,9 +13,8 @@ from django.test import TransactionTestCase, override_settings
 from hypothesis import HealthCheck, settings
 
 from tests.clean_tables import CleanTables
+from tests.examples import is_thorough, scaled
 from tests.fuzz.region import Known, build_region
-
-DEFAULT_EXAMPLES = 100
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,11 +71,9 @@ def bounded(examples: int) -> settings:
 
     With ``HYPOTHESIS_PROFILE=thorough`` there are five times as many, and new ones each time.
     """
-    profile = settings()
-    is_thorough = profile.max_examples > DEFAULT_EXAMPLES
     return settings(
-        max_examples=examples * profile.max_examples // DEFAULT_EXAMPLES,
-        derandomize=not is_thorough,
+        max_examples=scaled(examples),
+        derandomize=not is_thorough(),
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -7,10 +7,10 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from tests.api.scheduler_client import NovaClient
-from tests.fuzz.conftest import DEFAULT_EXAMPLES, rolled_back
+from tests.examples import is_thorough
+from tests.fuzz.conftest import rolled_back
 from tests.fuzz.region import CORES, PROJECTS, RAM, ZONES, Known, body_of, current_version
 from tests.fuzz.strategies import encoded, entry_of, places
 from tests.fuzz.wsgi import Answer, call
@@ -118,7 +118,7 @@ def share_of(odd: Sequence[Any], number: int, kind: str) -> Sequence[Any]:
     Nova's requests have so many places that each gets one.
     """
     count = 1 if kind in {"scheduler", "explain"} else 4
-    if settings().max_examples > DEFAULT_EXAMPLES:
+    if is_thorough():
         return odd
     return [odd[(number * count + offset) % len(odd)] for offset in range(count)]
 
