@@ -53,11 +53,12 @@ RENEW = """
 UPDATE journal_lease
    SET renewed_at = clock_timestamp(),
        expires_at = clock_timestamp() + %(seconds)s * interval '1 second'
- WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
+ WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s AND expires_at > renewed_at
 RETURNING epoch
 """
+#: It ends before its last renewal, which tells it from one that ran out: that one is renewed late.
 GIVE_BACK = """
-UPDATE journal_lease SET expires_at = clock_timestamp()
+UPDATE journal_lease SET expires_at = least(renewed_at, clock_timestamp())
  WHERE name = %(name)s AND holder = %(holder)s AND epoch = %(epoch)s
 RETURNING epoch
 """

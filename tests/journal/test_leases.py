@@ -106,6 +106,23 @@ def test_a_lease_that_nobody_renews_goes_to_the_next_who_asks() -> None:
     assert take_lease(NAME) is None  # what the first gives back is not its own any more
 
 
+def test_a_lease_given_back_is_not_renewed() -> None:
+    """The renewing thread may have chosen it just before."""
+    first = take_lease(NAME)
+    assert first is not None
+    first.give_back()
+    assert not first.renew()
+    assert take_lease(NAME) is not None
+
+
+def test_a_lease_that_ran_out_is_renewed_late_while_nobody_has_it() -> None:
+    lease = take_lease(NAME)
+    assert lease is not None
+    expire()
+    assert lease.renew()
+    assert take_lease(NAME) is None
+
+
 def test_a_living_holder_renews_its_lease(settings: object) -> None:
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 0.3})  # type: ignore[attr-defined]
     with held_lease(NAME):
