@@ -298,9 +298,14 @@ class UsageCheck(models.Model):
 
 
 class ProjectDeparture(models.Model):
-    """A project that lost a VM or a commitment, for the next usage run; kept by triggers."""
+    """A project that lost a VM or a commitment, for the next run over usage, and over quota.
+
+    Written by triggers. The usage run forgets it, that of a commitment once quota saw it as well;
+    VMs that go the quota controller finds by itself.
+    """
 
     project_id = models.CharField(max_length=64)
+    is_of_commitment = models.BooleanField(db_default=False)
     changed_xid = models.BigIntegerField(
         db_default=CurrentTransactionID(), editable=False, db_index=True
     )

@@ -96,6 +96,9 @@ changed AS (
     UNION ALL
     SELECT project_id, max(changed_xid) FROM {_changed("commitments_commitment", "held")}
      GROUP BY project_id
+    UNION ALL
+    SELECT project_id, max(changed_xid) FROM commitments_projectdeparture
+     WHERE is_of_commitment GROUP BY project_id
 )
 SELECT DISTINCT quota.project_id
   FROM capacity_projectquota AS quota

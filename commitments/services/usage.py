@@ -97,9 +97,14 @@ SELECT project_id, 0, 0, true FROM unnest(%s::text[]) AS project_id
     ON CONFLICT (project_id) DO UPDATE SET is_due = true
 """
 
+#: Commitments that the quota controller has not seen leaving are kept for it.
 FORGET_DEPARTURES = """
-DELETE FROM commitments_projectdeparture
+DELETE FROM commitments_projectdeparture AS departure
  WHERE pg_visible_in_snapshot(changed_xid::text::xid8, %s::pg_snapshot)
+   AND NOT (is_of_commitment
+            AND EXISTS (SELECT FROM capacity_projectquota AS quota
+                         WHERE quota.project_id = departure.project_id
+                           AND quota.counted_xmin <= departure.changed_xid))
 """
 
 

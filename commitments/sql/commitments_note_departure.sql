@@ -1,7 +1,8 @@
 CREATE OR REPLACE FUNCTION commitments_note_departure() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO commitments_projectdeparture (project_id)
-    SELECT DISTINCT gone.project_id FROM gone WHERE gone.project_id <> '';
+    INSERT INTO commitments_projectdeparture (project_id, is_of_commitment)
+    SELECT DISTINCT gone.project_id, TG_TABLE_NAME = 'commitments_commitment'
+      FROM gone WHERE gone.project_id <> '';
     RETURN NULL;
 END
 $$;

@@ -319,6 +319,14 @@ class TestChanges:
         reconcile_changed(now=NOW)
         assert payg()["hw_version_hana_v2_ram"] == 96
 
+    def test_commitment_that_goes_to_another_project_leaves_its_vms_to_payg(self) -> None:
+        row = cover("c-1", memory_gib=5)
+        reconcile_changed(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 91
+        Commitment.objects.filter(pk=row.pk).update(project_id=B)
+        reconcile_changed(now=NOW)
+        assert payg()["hw_version_hana_v2_ram"] == 96
+
     def test_writing_what_was_counted_changes_nothing_again(self) -> None:
         new_vm("vm-7", "small")
         assert reconcile_changed(now=NOW).written == 1

@@ -23,6 +23,7 @@ from commitments.models import (
 )
 from commitments.selectors.usage_reads import vms_by_place
 from commitments.services import retention, usage
+from commitments.services.quota_usage import reconcile_changed, reconcile_full
 from commitments.services.usage import reconcile_all_usage, reconcile_project_usage
 from commitments.tasks import prune_usage_history, reconcile_changed_usage, reconcile_usage
 from hosts.models import Host, Instance
@@ -30,7 +31,7 @@ from journal.actors import task_actor
 from journal.errors import Busy
 from scheduling.resources import GIB
 from tests.commitments.change_requests import change, decide_ram
-from tests.factories import make_commitment, make_group, make_host, make_vm
+from tests.factories import make_commitment, make_group, make_host, make_quota, make_vm
 from tests.schedule import beat_schedule
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -285,6 +286,33 @@ class TestTriggers:
         FlavorGroupSnapshot.objects.update(is_ready=True)
         assert renew() == 1
         assert covered() == {A: [one.openstack_id]}
+
+    @pytest.mark.sql("commitments_note_transfer")
+    def test_project_that_handed_a_commitment_over_is_looked_at(self, host: Host) -> None:
+        vms = [vm(host, hours=hours).openstack_id for hours in range(2)]
+        moved = commitment(gib=2)
+        commitment(B, gib=2)
+        renew()
+        assert covered() == {A: vms}
+        moved.project_id = "beta"
+        moved.save()
+        assert renew() == 2
+        assert covered() == {B: vms}
+        assert renew() == 0
+        assert not ProjectDeparture.objects.exists()
+
+    def test_departures_are_kept_for_the_quota_controller(self, host: Host) -> None:
+        make_quota(PROJECT, "az-a", {})
+        reconcile_full()
+        moved = commitment()
+        renew()
+        moved.project_id = "beta"
+        moved.save()
+        renew()
+        assert ProjectDeparture.objects.count() == 1
+        assert reconcile_changed().projects == 1
+        assert renew() == 0
+        assert not ProjectDeparture.objects.exists()
 
     @pytest.mark.sql("commitments_note_departure")
     def test_departures_are_forgotten_once_they_were_seen(self, host: Host) -> None:
