@@ -63,14 +63,17 @@ class HTTPCloud:
 
     def _project_pages(self) -> Iterator[CloudProject]:
         base = self._endpoint("identity", self._options.identity_url, "v3")
-        url: str | None = f"{base}/projects"
-        for _ in range(MOST_PAGES):
-            projects, following = _project_page(self._get(url or ""))
+        url, asked = f"{base}/projects", set[str]()
+        while url not in asked:
+            asked.add(url)
+            projects, following = _project_page(self._get(url))
             yield from projects
             if not following:
                 return
             url = urljoin(f"{base}/", following)
-        raise ClientException(f"more than {MOST_PAGES} pages of projects")
+            if len(asked) == MOST_PAGES:
+                raise ClientException(f"more than {MOST_PAGES} pages of projects")
+        raise ClientException(f"{url}: this page is said to follow itself")
 
     def list_commitments(self, projects: Sequence[CloudProject]) -> Iterator[ProjectAnswer]:
         """Yield what Limes says of each project, asking for a few at a time."""

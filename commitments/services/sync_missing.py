@@ -203,22 +203,21 @@ def _forget(
 ) -> int:
     """Delete rows that are over and whose slots went long ago; Limes hides them.
 
-    Over is what is past its end; what has none, once its state is final.
+    Over is what is past its end; what has none, once its state is final. A row that was given
+    another end while its lock was waited for is not.
     """
     endless = Q(end_time__isnull=True, state__in=[status.value for status in FINAL_STATUSES])
-    over = (
-        Commitment.objects.filter(
-            Q(end_time__lte=now) | endless,
-            Q(ready_changed_at__lte=now - rules.expired_retention)
-            | Q(ready_changed_at__gt=now + TOLERANCE),
-            ready_reason__in=(Condition.EXPIRED, Condition.SUPERSEDED),
-            next_reconcile_at__isnull=True,
-        )
-        .exclude(Exists(Reservation.objects.filter(commitment=OuterRef("pk"))))
-        .values_list("pk", "commitment_uuid")
-    )
-    rows = _locked([pk for pk, uuid in over if uuid not in known])
-    pks = [row.pk for row in rows]
+    over = Commitment.objects.filter(
+        Q(end_time__lte=now) | endless,
+        Q(ready_changed_at__lte=now - rules.expired_retention)
+        | Q(ready_changed_at__gt=now + TOLERANCE),
+        ready_reason__in=(Condition.EXPIRED, Condition.SUPERSEDED),
+        next_reconcile_at__isnull=True,
+    ).exclude(Exists(Reservation.objects.filter(commitment=OuterRef("pk"))))
+    unlisted = over.values_list("pk", "commitment_uuid")
+    locked = _locked([pk for pk, uuid in unlisted if uuid not in known])
+    pks = set(over.filter(pk__in=[row.pk for row in locked]).values_list("pk", flat=True))
+    rows = [row for row in locked if row.pk in pks]
     if not pks:
         return 0
     InstanceAssignment.objects.filter(commitment_id__in=pks).delete()

@@ -148,6 +148,22 @@ def test_a_list_that_breaks_off_at_its_second_page_is_an_error(fake_cloud: FakeC
         next(pages)
 
 
+def test_pages_that_follow_each_other_in_a_circle_are_an_error(fake_cloud: FakeCloud) -> None:
+    cloud = client(fake_cloud)
+    asked: list[str] = []
+
+    def page(url: str, **_: Any) -> Any:
+        asked.append(url)
+        project = {"id": f"p{len(asked)}", "domain_id": "d"}
+        return {"projects": [project], "links": {"next": f"/v3/projects?page={len(asked) % 2}"}}
+
+    cloud._get = page  # type: ignore[method-assign]
+    with pytest.raises(CloudUnavailable, match="follow") as failure:
+        cloud.list_projects()
+    assert failure.value.code == "keystone_unavailable"
+    assert len(asked) == 3
+
+
 @pytest.mark.parametrize("page_size", [1, 1000])
 def test_a_list_that_keystone_cuts_short_is_an_error(fake_cloud: FakeCloud, page_size: int) -> None:
     for number in range(4):

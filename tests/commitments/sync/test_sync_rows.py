@@ -10,6 +10,7 @@ import pytest
 from capacity.models import FlavorGroupSettings, Reservation
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition, SyncRun
+from commitments.services import sync_missing
 from commitments.services.repair import repair_due_commitments
 from commitments.services.sync import sync_commitments
 from journal.models import AuditEntry, Outbox
@@ -305,6 +306,21 @@ def test_an_expired_row_of_tomorrow_is_deleted(cloud: FakeCloud) -> None:
     expired_row(hours=1)
     Commitment.objects.update(ready_changed_at=NOW + timedelta(days=1))
     assert sync(cloud).counts["deleted"] == 1
+
+
+def test_a_row_that_lives_again_when_its_lock_is_free_is_not_deleted(
+    cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = expired_row(hours=48)
+    lock = sync_missing._locked
+
+    def renew_first(pks: Any) -> Any:
+        Commitment.objects.filter(pk__in=pks).update(end_time=NOW + timedelta(days=1))
+        return lock(pks)
+
+    monkeypatch.setattr(sync_missing, "_locked", renew_first)
+    assert sync(cloud).counts["deleted"] == 0
+    assert Commitment.objects.filter(pk=row.pk).exists()
 
 
 def test_an_expired_row_with_slots_is_not_deleted(cloud: FakeCloud) -> None:
