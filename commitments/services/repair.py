@@ -51,6 +51,7 @@ from core.jobs import Run, tried
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import Busy, NotReady
+from journal.outages import is_retryable
 from journal.progress import Advance, unwatched
 from journal.statistics import analyze_grown_tables
 
@@ -199,7 +200,8 @@ def _parts(due: Sequence[Commitment], alone: Collection[int], now: datetime) -> 
 def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
     """Repair rows in one transaction; when that fails, each in its own.
 
-    So one bad row harms itself alone: it is logged, counted and looked at again much later.
+    So one bad row harms itself alone: it is logged, counted and looked at again much later. One
+    that others write is no bad one: it stays due for the next run.
 
     Raises:
         SoftTimeLimitExceeded: the task's time is over, which is no row's fault; the next run goes
@@ -209,7 +211,10 @@ def _repair_safely(run: _Run, zone: str, row_ids: Sequence[int]) -> int:
         return _repair_some(run, zone, row_ids)
     except SoftTimeLimitExceeded:
         raise
-    except Exception:  # whatever one row meets, the others are repaired
+    except Exception as error:  # whatever one row meets, the others are repaired
+        if len(row_ids) == 1 and is_retryable(error):
+            log.info("repair_row_busy", zone=zone, row_ids=list(row_ids), error=str(error))
+            return 0
         log.exception("repair_failed", zone=zone, row_ids=list(row_ids))
     if len(row_ids) > 1:
         return sum(_repair_safely(run, zone, [row_id]) for row_id in row_ids)

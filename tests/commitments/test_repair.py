@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
@@ -201,6 +202,26 @@ def test_zone_that_somebody_works_on_is_skipped(is_planner: bool) -> None:
         connections["default"] = mine
         other.close()
     assert repair().accepted == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("cloud")
+def test_commitment_that_somebody_writes_stays_due_and_holds_up_no_other(settings: Any) -> None:
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lock_timeout_seconds": 0.1})
+    busy, free = due(A, 4), due(B, 4)
+    other = connections.create_connection("default")
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT FROM commitments_commitment WHERE id = %s FOR UPDATE", [busy.pk])
+            assert repair() == RepairReport(accepted=1)
+            cursor.execute("ROLLBACK")
+    finally:
+        other.close()
+    free.refresh_from_db()
+    assert free.ready_reason == "Accepted"
+    assert Commitment.objects.get(pk=busy.pk).next_reconcile_at == NOW
+    assert repair() == RepairReport(accepted=1)
 
 
 @pytest.mark.django_db(transaction=True)
