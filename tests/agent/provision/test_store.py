@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from headroom_host_agent.provision.ids import network_id
 from headroom_host_agent.provision.store import SqliteStore
+from headroom_host_agent.provision.store_file import move_aside
 from headroom_host_agent.provision.stored import (
     Artifact,
     Message,
@@ -79,7 +80,7 @@ def test_a_network_counts_once(store: SqliteStore) -> None:
 
 
 def test_only_the_owner_may_read_it(store: SqliteStore) -> None:
-    store.set_meta("a", "b")
+    store.follow_timeline("a")
 
     for path in store.path.parent.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -126,6 +127,21 @@ def test_a_damaged_store_is_moved_aside(store: SqliteStore, place: int, length: 
     assert store.path.with_name("agent.sqlite.damaged-1").exists()
     again.confirm()
     assert not again.needs_confirmation
+
+
+def test_a_store_made_by_the_next_start_after_a_damaged_one_needs_confirmation(
+    store: SqliteStore,
+) -> None:
+    """A kill right after the damaged file was moved."""
+    store.close()
+    move_aside(store.path)
+    again = SqliteStore(store.path)
+    assert again.needs_confirmation
+    again.confirm()
+    again.close()
+    again = SqliteStore(store.path)
+    assert not again.needs_confirmation
+    again.close()
 
 
 def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:

@@ -71,7 +71,6 @@ class SqliteStore:
         except sqlite3.DatabaseError:
             move_aside(path)
             self._connection = open_file(path)
-            self.set_meta("damaged", "1")
 
     def close(self) -> None:
         """Close the file."""
@@ -451,11 +450,6 @@ class SqliteStore:
         """Return a value that is kept by name, None when none is."""
         with self._read() as sql:
             return get_meta(sql, name)
-
-    def set_meta(self, name: str, value: str) -> None:
-        """Keep a value by name."""
-        with self._write() as sql:
-            put_meta(sql, name, value)
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:

@@ -11,6 +11,7 @@ from headroom_host_agent.provision.stored import StoreError
 
 SCHEMA = 1
 _BUSY_SECONDS = 10.0
+_ASIDE = ".damaged-"
 _TABLES = """
 CREATE TABLE reservation (
     id TEXT PRIMARY KEY, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, epoch INTEGER NOT NULL,
@@ -28,13 +29,15 @@ CREATE TABLE artifact (
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 INSERT INTO meta (name, value) VALUES ('resyncing', '1');
 """
+_DAMAGED = "INSERT INTO meta (name, value) VALUES ('damaged', '1');"
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Return a connection to a store, which is made if there is none.
 
     The file is readable to its owner alone. A new one has all reservations compared before anything
-    is begun: what there is on the host may be of a store before it.
+    is begun: what there is on the host may be of a store before it. One beside a damaged file says
+    so from its first transaction on, whoever moved the file and died.
 
     Raises:
         StoreError: A newer agent wrote it.
@@ -70,15 +73,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} has schema {schema}, this agent knows {SCHEMA}: a newer agent wrote it"
         )
     if schema == 0:
+        mark = _DAMAGED if _is_beside_damaged(path) else ""
         connection.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;"
+            f"BEGIN IMMEDIATE; {_TABLES} {mark} PRAGMA user_version = {SCHEMA}; COMMIT;"
         )
+
+
+def _is_beside_damaged(path: Path) -> bool:
+    return any(one.name.startswith(f"{path.name}{_ASIDE}") for one in path.parent.iterdir())
 
 
 def move_aside(path: Path) -> None:
     """Rename a damaged file with what belongs to it, under the first free name."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+    while (aside := path.with_name(f"{path.name}{_ASIDE}{number}")).exists():
         number += 1
     path.rename(aside)
     for suffix in ("-wal", "-shm"):
