@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from typing import Final
+
+#: Columns that name one have room for so much.
+LONGEST_ACTOR_NAME: Final = 255
+_DIGEST_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +18,8 @@ class Actor:
     What only Keystone knows is empty for holders of static tokens, tasks and commands.
 
     Attributes:
-        name: Stable name for the audit trail, such as ``limes`` or ``task:commitments.repair``.
+        name: Stable name for the audit trail, such as ``limes`` or ``task:commitments.repair``. One
+            too long for it is cut, and a digest at its end tells it from others.
         roles: Roles of its token; empty for tasks and commands.
         user_id: Keystone user.
         user_domain_id: Domain the user belongs to.
@@ -39,6 +46,15 @@ class Actor:
     system_scope: str = ""
     is_admin_project: bool = False
     service_roles: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Shorten the name, if need be."""
+        if len(self.name) > LONGEST_ACTOR_NAME:
+            digest = hashlib.blake2b(
+                self.name.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
+            ).hexdigest()
+            kept = self.name[: LONGEST_ACTOR_NAME - len(digest) - 1]
+            object.__setattr__(self, "name", f"{kept}~{digest}")
 
 
 def task_actor(task_name: str) -> Actor:

@@ -23,7 +23,7 @@ from keystoneauth1.exceptions import ClientException
 from keystonemiddleware.auth_token import AuthProtocol
 from oslo_config import cfg
 
-from journal.actors import Actor
+from journal.actors import LONGEST_ACTOR_NAME, Actor
 from journal.auth import SERVICE_TOKEN_HEADER, TOKEN_HEADER, Credentials, Unauthenticated
 from journal.conf import KeystoneSettings
 from journal.errors import Unavailable
@@ -67,7 +67,6 @@ def _shared_login(plugin: str, login: tuple[tuple[str, str], ...]) -> Any:  # An
 log = structlog.get_logger(__name__)
 
 UNKNOWN_TOKEN_SECONDS = 10.0
-LONGEST_ACTOR_NAME = 255
 UNAUTHORIZED = 401
 OK = 200
 SECTION = "keystone_authtoken"

@@ -34,7 +34,7 @@ def keep_refusal(
         return
     refusal = RefusedChange(
         request_id=request_id,
-        actor=actor.name[:255],
+        actor=actor.name,
         zone=request.zone[:255],
         is_timeout=outcome.is_timeout,
         reason=outcome.rejection_reason,

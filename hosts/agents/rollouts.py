@@ -67,7 +67,7 @@ def start_rollout(version: str, *, actor: Actor, request_id: str, reason: str) -
         try:
             with transaction.atomic():
                 row = AgentRollout.objects.create(
-                    version=version, reason=reason, opened_by=actor.name[:255]
+                    version=version, reason=reason, opened_by=actor.name
                 )
         except IntegrityError:
             raise _open_already("another") from None

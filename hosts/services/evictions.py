@@ -35,7 +35,7 @@ def open_eviction(host: Host, *, reason: str, actor: Actor) -> Eviction:
     Host.objects.select_for_update(no_key=True, of=("self",)).get(pk=host.pk)
     row = Eviction.objects.filter(host=host, closed_at=None).first()
     if row is None:
-        row = Eviction(host=host, opened_by=actor.name[:255])
+        row = Eviction(host=host, opened_by=actor.name)
     row.reason = reason
     _count(row)
     row.save()

@@ -122,7 +122,7 @@ def order_onboarding(
             service_host=host.service_host or name,
             provider_uuid=host.provider_uuid or host.openstack_id,
             reason=reason,
-            opened_by=actor.name[:255],
+            opened_by=actor.name,
         )
         _state_conditions(host, row)
         facts = {**row.wanted, "phase": row.phase}
@@ -368,7 +368,7 @@ def _open_offboardings(*, actor: Actor, request_id: str) -> None:
             service_host=host.service_host or host.name,
             provider_uuid=host.provider_uuid or host.openstack_id,
             reason=host.maintenance_reason or "termination",
-            opened_by=actor.name[:255],
+            opened_by=actor.name,
         )
         try:
             with transaction.atomic():

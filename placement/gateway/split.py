@@ -307,7 +307,7 @@ def _begin(parts: list[Part], *, minor: int, actor: Actor, request_id: str) -> S
         row = SplitWrite.objects.create(
             ends_at=ends_at,
             request_id=request_id,
-            actor=actor.name[:255],
+            actor=actor.name,
             minor=sent_minor,
             before={part.write.uuid: _before(part) for part in here},
             after={part.write.uuid: _after(part) for part in here},

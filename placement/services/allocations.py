@@ -209,7 +209,7 @@ def _generation(consumer: ConsumerWrite) -> int | None:
 
 
 def _history(actor: Actor, request_id: str) -> tuple[str, str | None]:
-    return actor.name[:255], request_id if headroom().placement.history_days else None
+    return actor.name, request_id if headroom().placement.history_days else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,19 @@ def test_an_agent_with_a_token_becomes_known() -> None:
 
 
 @pytest.mark.django_db
+def test_the_audit_has_room_for_hosts_of_the_longest_names() -> None:
+    names = [f"{'h' * 254}{number}" for number in range(2)]
+    for name in names:
+        make_host(name)
+        answer = send_enrolment(enrolment(new_identity(), make_token("h*"), name))
+        assert answer.status_code == 201
+    enrolled = AuditEntry.objects.filter(action="host_agent_enrolled")
+    actors = set(enrolled.values_list("actor", flat=True))
+    assert len(actors) == 2
+    assert all(actor.startswith("host:hhh") for actor in actors)
+
+
+@pytest.mark.django_db
 def test_a_lost_answer_is_given_again_and_uses_nothing_up() -> None:
     make_host("h1")
     asked = enrolment(new_identity(), make_token())
