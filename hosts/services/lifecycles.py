@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from hosts.agents.hooks import count_held
 from hosts.agents.models import HostAgent
@@ -161,18 +161,18 @@ def run_lifecycles(
 ) -> dict[str, int]:
     """Do what comes next of each host that comes or goes; return how many stand how.
 
-    A host of which the cloud cannot be asked keeps why, and the others go on.
+    A host of which the cloud cannot be asked keeps why, and the others go on. One that is to be
+    taken out ends its way in first, also where none is brought in any more.
     """
+    looked_at = Q(kind=LifecycleKind.IN) if brings_in else Q(pk__in=())
     if takes_out:
         _open_offboardings(actor=actor, request_id=request_id)
-    kinds = [
-        kind.value
-        for kind, is_set in ((LifecycleKind.IN, brings_in), (LifecycleKind.OUT, takes_out))
-        if is_set
-    ]
+        looked_at |= Q(kind=LifecycleKind.OUT) | Exists(
+            _leaving().filter(name=OuterRef("host_name"))
+        )
     found: Counter[str] = Counter()
     until = time.monotonic() + MOST_SECONDS
-    rows = HostLifecycle.objects.filter(closed_at=None, kind__in=kinds)
+    rows = HostLifecycle.objects.filter(looked_at, closed_at=None)
     for row in rows.order_by(F("looked_at").asc(nulls_first=True), "pk"):
         if time.monotonic() > until:
             break
@@ -351,16 +351,18 @@ class _Way:
             )
 
 
+def _leaving() -> QuerySet[Host]:
+    """Return hosts that are to go for good and that we take out."""
+    return Host.objects.filter(maintenance=Maintenance.TERMINATION, is_self_described=False)
+
+
 def _open_offboardings(*, actor: Actor, request_id: str) -> None:
     """Begin with hosts that are to go for good and of which nobody begun."""
     begun = HostLifecycle.objects.filter(
         Q(closed_at=None) | Q(kind=LifecycleKind.OUT, opened_at__gte=OuterRef("terminating_since")),
         host_name=OuterRef("name"),
     )
-    leaving = Host.objects.filter(
-        ~Exists(begun), maintenance=Maintenance.TERMINATION, is_self_described=False
-    )
-    for host in leaving.order_by("name"):
+    for host in _leaving().filter(~Exists(begun)).order_by("name"):
         row = HostLifecycle(
             host_name=host.name,
             kind=LifecycleKind.OUT,

@@ -497,6 +497,23 @@ def test_each_way_is_off_unless_it_is_set() -> None:
 
 
 @pytest.mark.django_db
+def test_a_way_in_that_was_switched_off_meanwhile_is_not_in_the_way_out() -> None:
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    assert cloud.servers
+    Host.objects.update(maintenance=Maintenance.TERMINATION)
+    later(minutes=3)
+    look(cloud, brings_in=False)
+    assert look(cloud, brings_in=False) == {"aborted": 1}
+    assert not cloud.servers
+    look(cloud, brings_in=False)
+    way_out = HostLifecycle.objects.get(kind="out")
+    assert way_out.waits_for
+
+
+@pytest.mark.django_db
 def test_why_the_cloud_cannot_be_asked_is_kept() -> None:
     new_host()
     order()
