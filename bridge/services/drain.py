@@ -189,23 +189,18 @@ class Drain:
         rows: Mapping[tuple[ObjectKind, int], Readable],
         taken: set[tuple[str, ...]],
     ) -> Note:
-        try:
-            return self._do(known, rows, taken)
-        except ObjectRefused as error:  # a policy of the cluster keeps what is to go
-            return _refused(known, error.message)
-
-    def _do(
-        self,
-        known: Known,
-        rows: Mapping[tuple[ObjectKind, int], Readable],
-        taken: set[tuple[str, ...]],
-    ) -> Note:
         row = rows.get((known.kind, known.source_id))
         if isinstance(row, str):
             return _refused(known, row)
+        try:
+            return self._do(known, row, taken)
+        except ObjectRefused as error:  # a policy of the cluster keeps what is to go
+            return _refused(known, error.message, part_ids=row.part_ids if row else ())
+
+    def _do(self, known: Known, row: Rendered | None, taken: set[tuple[str, ...]]) -> Note:
         target = None if row is None else cluster_of(row.zone)
         if row is not None and target is None:
-            return _refused(known, NO_CLUSTER)
+            return _refused(known, NO_CLUSTER, part_ids=row.part_ids)
         try:
             if known.cluster and (row is None or (target, row.name) != (known.cluster, known.name)):
                 if (known.cluster, known.kind, known.name) not in taken:

@@ -505,6 +505,31 @@ def test_a_deletion_that_is_refused_holds_up_nothing(
     assert_equal(cluster)
 
 
+def test_parts_of_an_object_that_a_cluster_keeps_are_followed(
+    cluster: Cluster, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = fill()
+    converge()
+    state = MirrorState.objects.get(kind=ObjectKind.COMMITTED_RESOURCE, source_id=first.pk)
+    assert state.part_ids
+
+    def kept(self: ClusterClient, path: str) -> None:
+        raise ObjectRefused("422: not this one")
+
+    monkeypatch.setattr(ClusterClient, "delete", kept)
+    for zones in ({"test": "az-a", "other": "az-b"}, {"test": "az-a"}):
+        clusters = tuple(
+            BridgeCluster(name=name, kubeconfig=cluster.kubeconfig, zones=(zone,))
+            for name, zone in zones.items()
+        )
+        choose(settings, clusters=clusters)
+        Commitment.objects.filter(pk=first.pk).update(zone="az-b")
+        converge()
+        found = MirrorState.objects.get(pk=state.pk)
+        assert found.error
+        assert (found.cluster, found.part_ids) == ("test", state.part_ids)
+
+
 def test_transitions_are_told_by_events_once(cluster: Cluster) -> None:
     first, second = fill()
     converge()
