@@ -167,9 +167,8 @@ def run_lifecycles(
     looked_at = Q(kind=LifecycleKind.IN) if brings_in else Q(pk__in=())
     if takes_out:
         _open_offboardings(actor=actor, request_id=request_id)
-        looked_at |= Q(kind=LifecycleKind.OUT) | Exists(
-            _leaving().filter(name=OuterRef("host_name"))
-        )
+        is_to_go = Q(Exists(_leaving().filter(name=OuterRef("host_name"))))
+        looked_at |= is_to_go | Q(kind=LifecycleKind.OUT)
     found: Counter[str] = Counter()
     until = time.monotonic() + MOST_SECONDS
     rows = HostLifecycle.objects.filter(looked_at, closed_at=None)

@@ -10,8 +10,9 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial, wraps
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
@@ -51,6 +52,7 @@ from placement.domain.validation import Schema
 from placement.policy import authorise
 
 REQUEST_ID_KEY = "headroom.request_id"
+LATER_KEY = "headroom.counted_later"
 VERSION_HEADER = "OpenStack-API-Version"
 GENERATION = "resource_provider_generation"
 METHODS = ("get", "post", "put", "delete")
@@ -134,9 +136,17 @@ class PlacementView(APIView):
             response.content = b""
         if self.is_part:
             return response
-        seconds = time.perf_counter() - started
+        count = partial(self._count, response, time.perf_counter() - started)
+        later: list[Callable[[], None]] | None = request.META.get(LATER_KEY)
+        if later is None:
+            count()
+        else:
+            later.append(count)
+        return response
+
+    def _count(self, response: HttpResponse, seconds: float) -> None:
         metrics.observe_request(
-            method=str(request.method),
+            method=str(self.http_request.method),
             pattern=self.pattern,
             status_code=response.status_code,
             seconds=seconds,
@@ -144,7 +154,6 @@ class PlacementView(APIView):
         )
         if headroom().placement.log_requests and REQUEST_LOG.isEnabledFor(logging.INFO):
             self._log(response, seconds)
-        return response
 
     def refusal(self, error: PlacementError) -> HttpResponse:
         """Return the answer to an error."""
@@ -264,6 +273,22 @@ class PlacementView(APIView):
             handler: Callable[..., HttpResponse] = getattr(self, name)
             return handler
         raise MethodNotAllowed(str(self.http_request.method), allowed_methods(self))
+
+
+@contextmanager
+def counted_at_the_end(request: HttpRequest) -> Iterator[None]:
+    """Have views count a request once the block ends; where it raises, what they answered is none.
+
+    Copies of the request that are made within count as it does.
+    """
+    later: list[Callable[[], None]] = []
+    request.META[LATER_KEY] = later
+    try:
+        yield
+    finally:
+        del request.META[LATER_KEY]
+    for count in later:
+        count()
 
 
 @cache

@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse
 from core.conf import headroom
 from core.prepared import drop_dead_connection, fetch_prepared
 from journal.bodies import unparsed_body_of
+from placement.api.base import counted_at_the_end
 from placement.api.rendering import MOUNT
 from placement.api.urls import UNKNOWN, View
 from placement.cutover import parted
@@ -60,6 +61,7 @@ class GateView(ForwardView):
                 return self._read(request, kwargs)
             return self._write(request, kwargs)
         except Exception as error:  # noqa: BLE001 - every error has an answer of its own
+            self.http_request = request  # handing on may have taken a copy
             return self.counted(self.failed(error), started)
 
     def _read(self, request: HttpRequest, items: Mapping[str, str]) -> HttpResponse:
@@ -76,6 +78,12 @@ class GateView(ForwardView):
         phase = current_phase()
         if phase is Phase.OFF:
             return super().dispatch(request, **items)
+        with counted_at_the_end(request):
+            return self._written(phase, request, items)
+
+    def _written(
+        self, phase: Phase, request: HttpRequest, items: Mapping[str, str]
+    ) -> HttpResponse:
         body = unparsed_body_of(request, limit_mib=headroom().placement.max_body_mib)
         path = request.path_info[len(MOUNT) :] or "/"
         asked = Asked(request=request, body=body, touched=touched_by(path, body))

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from prometheus_client import REGISTRY
 
 from config.sections_gateway import GatewaySettings
@@ -29,10 +30,9 @@ def client(settings: Any, monkeypatch: pytest.MonkeyPatch) -> PlacementClient:
     return PlacementClient(X_Roles="admin,service")
 
 
-def counted(method: str, status: int) -> float:
-    labels = {"method": method, "pattern": "/traits/{name}", "code": str(status)}
-    found = REGISTRY.get_sample_value("placement_requests_total", {**labels, "mode": "passthrough"})
-    return found or 0.0
+def counted(method: str, status: int, mode: str = "passthrough") -> float:
+    labels = {"method": method, "pattern": "/traits/{name}", "code": str(status), "mode": mode}
+    return REGISTRY.get_sample_value("placement_requests_total", labels) or 0.0
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
@@ -56,3 +56,24 @@ def test_a_read_is_counted_once_by_who_hands_it_on(client: PlacementClient) -> N
 
     assert answer.status == 502
     assert counted("GET", 502) == before + 1
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "not kept"])
+def test_a_write_is_counted_once_as_it_is_answered(
+    client: PlacementClient, monkeypatch: pytest.MonkeyPatch, *, is_kept: bool
+) -> None:
+    Cutover.objects.update(phase=Phase.SWITCHED)
+    wanted = ("PUT", 201, "local") if is_kept else ("PUT", 503, "passthrough")
+    others = {("PUT", 201, "local"), ("PUT", 503, "passthrough")} - {wanted}
+    before = counted(*wanted), [counted(*other) for other in others]
+
+    def away(*_: object) -> None:
+        raise OperationalError
+
+    if not is_kept:
+        monkeypatch.setattr(gate, "keep", away)
+
+    answer = client.call("PUT", "/traits/CUSTOM_X")
+
+    assert answer.status == wanted[1]
+    assert (counted(*wanted) - 1, [counted(*other) for other in others]) == before
