@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from bridge.hypervisors.kubernetes import hypervisors_api, hypervisors_client, o
 from bridge.hypervisors.watcher import Watcher
 from bridge.hypervisors.write_back import WriteBack
 from bridge.kube.client import ClusterClient
+from bridge.kube.listing import ADDED, DELETED, MODIFIED
 from bridge.models import OwnedFieldConflict
 from config.sections_hypervisors import OvercommitRule
 from hosts.models import Host
@@ -412,3 +414,27 @@ def test_what_clients_of_placement_ask_of_a_host_reaches_the_groups(
     use(takes_objects, conflicts="report")
     assert Stepped().step() == 1
     assert objects.get("node1")["spec"]["groups"] == wanted[:2]
+
+
+def test_what_came_and_went_or_is_not_understood_states_nothing(takes_objects: Any) -> None:
+    """Nothing is written back to it."""
+    use(takes_objects, write_back=("overcommit",), overcommit_rules=(GPU,))
+    watcher = Watcher(hypervisors_api, actor=Actor(name="test"), until=threading.Event())
+
+    def event(kind: str, name: str, **status: Any) -> Json:
+        return {"type": kind, "object": hypervisor_object(name, **status)}
+
+    def stated() -> set[str]:
+        return set(watcher._stated or ())
+
+    watcher._take([event(ADDED, "stays"), event(ADDED, "goes"), event(DELETED, "goes")])
+    assert stated() == {"stays"}
+    garbage = event(MODIFIED, "stays", capacity={"cpu": "lots"})
+    watcher._take([event(MODIFIED, "stays"), garbage])
+    assert stated() == set()
+    watcher._take([event(MODIFIED, "stays")])
+    watcher._take([garbage])
+    assert stated() == set()
+    watcher._take([event(MODIFIED, "stays")])
+    watcher._take([event(DELETED, "stays"), event(ADDED, "stays")])
+    assert stated() == {"stays"}
