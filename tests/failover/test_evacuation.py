@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,11 +16,13 @@ from capacity.locks import zone_lock
 from capacity.models import HostCapacity, Reservation, ReservationAllocation
 from capacity.nova.pipelines import ensure_shipped_pipelines
 from failover.domain import covering
+from failover.domain.drill import DrillResult, DrillVerificationError, simulate
+from failover.domain.drill_state import DrillState
 from failover.domain.plan import ZonePlan
 from failover.drill_models import EvacuationMove, EvacuationPlan, EvacuationState, MoveState
 from failover.hooks_scheduling import PlannedEvacuations
 from failover.models import FailoverPolicy, FailoverReservation
-from failover.services import loop
+from failover.services import evacuation, loop
 from failover.services.evacuation import (
     BACK_GRACE,
     START_LIMIT,
@@ -213,6 +215,26 @@ def test_zone_that_others_hold_does_not_stop_the_other_zones(settings: Any) -> N
     Instance.objects.filter(pk=free.vms["b"].pk).delete()
     with zone_that_others_hold("az-a"):
         assert settle() == {"dropped": 1}
+
+
+def test_zone_whose_plan_cannot_be_carried_out_does_not_stop_the_other_zones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_zone("rA@3{a@1}", required=1)
+    make_zone("rB@8{b@6}", zone="az-b", required=1)
+    fail(ZoneRows(), "1", "6")
+
+    def checked(state: DrillState, failed: Collection[str], **more: Any) -> DrillResult:
+        if "h1" in failed:
+            raise DrillVerificationError("slot rA of VM a is used twice")
+        return simulate(state, failed, **more)
+
+    monkeypatch.setattr(evacuation, "simulate", checked)
+    plan()
+    assert [row.zone for row in EvacuationPlan.objects.all()] == ["az-b"]
+    monkeypatch.undo()
+    plan()
+    assert EvacuationPlan.objects.filter(zone="az-a").exists()
 
 
 def test_vm_without_a_slot_is_listed_with_the_reason() -> None:
