@@ -41,6 +41,13 @@ LOCK_PROVIDERS: Final = """
 SELECT id FROM placement_provider WHERE uuid = ANY (%s::uuid[]) OR name = ANY (%s)
  ORDER BY id FOR NO KEY UPDATE
 """
+#: Whole trees: all of one is a copy, or nothing is.
+OWN_COPIES: Final = """
+UPDATE placement_provider SET origin = 'api', updated_at = statement_timestamp()
+ WHERE origin = 'upstream'
+   AND root_id IN (SELECT root_id FROM placement_provider WHERE uuid = ANY (%s::uuid[]))
+RETURNING root_id
+"""
 NEW_CLASSES: Final = """
 INSERT INTO placement_resource_class (name) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING
 """
@@ -154,15 +161,18 @@ class CannotCopyError(HeadroomError):
 
 
 def plan_import(source: Contents) -> CopyPlan:
-    """Return what an import would write now; nothing is locked or changed."""
-    return plan_copy(source, read_contents())
+    """Return what an import would write now; nothing is locked or changed.
+
+    Copies that a cut-over left count as what is here: their trees become ours.
+    """
+    return plan_copy(source, read_contents(with_copies=True))
 
 
 def import_contents(source: Contents, *, actor: Actor, request_id: str) -> CopyPlan:
     """Write what another Placement holds into our tables, all or nothing; return what was written.
 
-    What exists here and not there stays. Generations never fall, so that what clients know of
-    either side is not mistaken for current.
+    What exists here and not there stays, copies as copies. Generations never fall, so that what
+    clients know of either side is not mistaken for current.
 
     Args:
         source: What the other holds.
@@ -181,18 +191,25 @@ def import_contents(source: Contents, *, actor: Actor, request_id: str) -> CopyP
         run(LOCK_PROVIDERS, [sorted(source.providers), names])
         plan = plan_import(source)
         refuse_problems(plan)
+        roots = [row[0] for row in run(OWN_COPIES, [_uuids_here(source, plan)]).fetchall()]
+        log_changes(set(roots))
         if not plan.is_empty:
             _apply(plan)
+        if roots or not plan.is_empty:
             entry = AuditChange(
                 action="placement_imported",
                 object_type="Placement",
                 object_id="placement",
-                after=plan.counts,
+                after=plan.counts | {"copies": len(roots)},
             )
             record_changes([entry], actor=actor, request_id=request_id)
         return plan
 
     return in_transaction(write)
+
+
+def _uuids_here(source: Contents, plan: CopyPlan) -> list[str]:
+    return sorted({plan.renamed.get(uuid, uuid) for uuid in source.providers})
 
 
 def refuse_problems(plan: CopyPlan) -> None:

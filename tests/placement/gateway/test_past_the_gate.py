@@ -17,9 +17,10 @@ from django.utils import timezone
 from config.sections_gateway import GatewaySettings
 from journal.actors import Actor
 from journal.errors import Busy
+from journal.models import AuditEntry
 from placement.cutover import state
 from placement.gateway.modes import STATEFUL
-from placement.models import Consumer, Cutover, Inventory, Phase, ResourceProvider
+from placement.models import Consumer, Cutover, Inventory, Origin, Phase, ResourceProvider
 from placement.selectors.contents import read_contents
 from placement.services.transfer import import_contents
 from placement.tasks import reconcile_hosts
@@ -88,6 +89,41 @@ def test_a_cloud_that_has_moved_is_imported_into(export: str, settings: Any) -> 
     use_gateway(settings, upstream_url=NOWHERE, modes=dict.fromkeys(STATEFUL, "local"))
     run("placement_import", "--from-file", export)
     assert len(read_contents().providers) == 1
+
+
+def test_copies_that_were_left_are_imported_over(tmp_path: Path) -> None:
+    host = make_provider("h1", inventories={"VCPU": 8})
+    make_provider("h1-cell", parent=host, inventories={"PCPU": 4})
+    allocate(uuid4(), {host: {"VCPU": 2}})
+    file = tmp_path / "export"
+    run("placement_export", "--output", str(file))
+    there = read_contents()
+    make_provider("gone", inventories={"VCPU": 8})  # over there, since it was copied
+    ResourceProvider.objects.update(origin=Origin.UPSTREAM)
+    Inventory.objects.filter(provider=host).update(total=16)
+    assert not read_contents().providers
+
+    run("placement_import", "--from-file", str(file), "--dry-run")
+    assert not read_contents().providers
+    for _ in range(2):
+        run("placement_import", "--from-file", str(file))
+        found = read_contents()
+        assert found.providers.keys() == there.providers.keys()
+        assert found.providers[str(host.uuid)].inventories["VCPU"].total == 8
+        assert found.consumers.keys() == there.consumers.keys()
+    assert ResourceProvider.objects.get(name="gone").origin == Origin.UPSTREAM
+    entry = AuditEntry.objects.get(action="placement_imported")
+    assert (entry.after or {})["copies"] == 2
+
+
+def test_copies_alone_become_ours(export: str) -> None:
+    run("placement_import", "--from-file", export)
+    imports = AuditEntry.objects.filter(action="placement_imported")
+    assert imports.count() == 1
+    ResourceProvider.objects.update(origin=Origin.UPSTREAM)
+    run("placement_import", "--from-file", export)
+    assert len(read_contents().providers) == 1
+    assert imports.count() == 2
 
 
 def test_copying_begins_before_an_import_or_after_it(export: str, settings: Any) -> None:
