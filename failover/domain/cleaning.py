@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,12 @@ from failover.domain.zone_columns import (
     MEMBERS_ELSEWHERE,
     MEMBERS_SAID_GONE,
     BoolColumn,
+    Int64Column,
     ZoneSnapshot,
 )
 
-_Numbers = NDArray[np.signedinteger[Any]]
 _NARROW = 1 << 31
+_VMS_AT_ONCE = 1 << 15
 
 
 def plan_cleaning(snapshot: ZoneSnapshot, options: PlanOptions) -> CleaningPlan:
@@ -93,36 +94,43 @@ def rule_breaking_vms(snapshot: ZoneSnapshot, left: BoolColumn) -> NDArray[np.bo
 
     Source: spec failover, 7.3.
     """
-    members = snapshot.members
+    members, slots = snapshot.members, snapshot.slots
     rows = np.flatnonzero(left)
-    width = len(snapshot.hosts) + 2
-    # Elements of lists are numbers of VM and host in one; half as wide they sort twice as fast.
-    is_narrow = (len(snapshot.vms) + 1) * width < _NARROW
-    kind = np.dtype(np.int32 if is_narrow else np.int64)
-    slot = members.slot[rows]
-    vm = members.vm[rows].astype(kind)
-    host = members.joined_host[rows].astype(kind)
-    pair_vm, pair_host = _partner_hosts(slot, vm, host)
-    own_vm, first = np.unique(vm, return_index=True)
-    listed_vm = np.concatenate([own_vm, vm, pair_vm])
-    listed_host = np.concatenate([host[first], snapshot.slots.host[slot].astype(kind), pair_host])
+    rows = rows[np.argsort(members.slot[rows], kind="stable")]
+    slot, vm, host = members.slot[rows], members.vm[rows], members.joined_host[rows]
+    users = np.bincount(slot, minlength=len(slots))
+    first_user = np.cumsum(users) - users
+    by_vm = np.argsort(vm, kind="stable")
     breaks = np.zeros(len(snapshot.vms), dtype=np.bool_)
-    keys = np.sort(listed_vm * kind.type(width) + listed_host + kind.type(1))
-    breaks[keys[1:][keys[1:] == keys[:-1]] // width] = True
+    width = len(snapshot.hosts) + 2
+    # A list's elements are numbers of a VM and a host in one: of few VMs at a time they are half as
+    # wide, and sorted where they stand at hand.
+    at_once = max(1, min(_VMS_AT_ONCE, _NARROW // width - 1))
+    bounds = np.searchsorted(vm[by_vm], np.arange(0, len(snapshot.vms) + at_once, at_once))
+    for part, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        own = by_vm[begin:end]
+        partners, of = _partners(first_user[slot[own]], users[slot[own]])
+        number = vm[own] - part * at_once
+        is_other = partners != own[of]
+        _, first = np.unique(number, return_index=True)
+        listed_vm = np.concatenate([number[first], number, number[of[is_other]]])
+        listed_host = np.concatenate(
+            [host[own[first]], slots.host[slot[own]], host[partners[is_other]]]
+        )
+        keys = np.sort(listed_vm.astype(np.int32) * np.int32(width) + listed_host + np.int32(1))
+        breaks[keys[1:][keys[1:] == keys[:-1]] // width + part * at_once] = True
     return breaks
 
 
-def _partner_hosts(slot: _Numbers, vm: _Numbers, host: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Return (VM, host) of each user and each other user of the same reservation."""
-    order = np.argsort(slot, kind="stable")
-    slot, vm, host = slot[order], vm[order], host[order]
-    vms, hosts = [vm[:0]], [host[:0]]
-    most = int(np.bincount(slot).max(initial=0))
-    for distance in range(1, most):
-        same = np.flatnonzero(slot[distance:] == slot[:-distance])
-        vms += [vm[same], vm[same + distance]]
-        hosts += [host[same + distance], host[same]]
-    return np.concatenate(vms), np.concatenate(hosts)
+def _partners(first: Int64Column, count: Int64Column) -> tuple[Int64Column, Int64Column]:
+    """Return the numbers of some runs one after the other, and which run each is of.
+
+    Args:
+        first: int64[K], first number of each run.
+        count: int64[K], its length.
+    """
+    of = np.repeat(np.arange(len(first)), count)
+    return np.arange(len(of)) + np.repeat(first - (np.cumsum(count) - count), count), of
 
 
 def _rule_breakers(snapshot: ZoneSnapshot, left: BoolColumn) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from failover.domain.bits import bits_as_mask
+from failover.domain.bits import bits_as_mask, bits_of
 from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import (
     BoolColumn,
@@ -273,7 +273,7 @@ class _Covering:
         self, vm: int, host: int, size: Size, class_code: int, facts: Mapping[str, int]
     ) -> int:
         number = self._engine.add_slot(host)
-        self._shelf.add(number, size, users=0, is_usable=True)
+        self._shelf.add(number, size)
         self._chooser.place(host, class_code, *size)
         self._held_memory[host] += size[0]
         self._failover_share[host] = self._held_memory[host] / self._capacity[host]
@@ -310,8 +310,7 @@ class _Covering:
             members.slot[left].astype(np.int64),
             members.vm[left].astype(np.int64),
         )
-        for slot in (*cleaning.emptied, *np.flatnonzero(~is_inside).tolist()):
-            engine.alive &= ~(1 << slot)
+        engine.alive &= ~bits_of((*cleaning.emptied, *np.flatnonzero(~is_inside).tolist()))
         return engine
 
     def _filled_shelf(self) -> SlotShelf:
@@ -323,11 +322,5 @@ class _Covering:
             order=self._options.reuse_order,
             host_free_memory_bytes=self._free_memory,
         )
-        for slot, (memory_bytes, vcpus) in enumerate(self._sizes.tolist()):
-            shelf.add(
-                slot,
-                (memory_bytes, vcpus),
-                users=len(self._engine.slot_users[slot]),
-                is_usable=bool(snapshot.slots.is_usable[slot]),
-            )
+        shelf.fill(self._sizes, snapshot.slots.is_usable)
         return shelf

@@ -108,13 +108,17 @@ class EligibilityEngine:
 
         Source: spec failover, 7.6 (without sizes), 17.5.
         """
+        return self.alive & ~self.blocked_slots(vm)
+
+    def blocked_slots(self, vm: int) -> int:
+        """Return the bit set of the reservations that a VM may not join by the rules."""
         blocked = int.from_bytes(self._closed_to(self.vm_host[vm]), "little")
         for slot in self.vm_slots[vm]:
             blocked |= self._touching_on(self.slot_host[slot]) | (1 << slot)
             for user in self.slot_users[slot]:
                 if user != vm:
                     blocked |= self._touching_on(self.vm_host[user])
-        return self.alive & ~blocked
+        return blocked
 
     def closed_hosts(self, vm: int) -> int:
         """Return the bit set of the hosts on which a VM may not get a new reservation.

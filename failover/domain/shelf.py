@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import insort
 
+import numpy as np
+
 from failover.domain.bits import bits_as_rows, mask_as_bits
 from failover.domain.engine import EligibilityEngine
 from failover.domain.plan import BoolColumn, ReuseOrder
@@ -35,28 +37,48 @@ class SlotShelf:
         self._of_size: dict[Size, int] = {}
         self._with_users: list[int] = [0] * limit
         self._joinable = 0
+        # Of each class of hosts: the reservations there, out of how many; those of them that are
+        # joinable, out of which.
         self._class_slots: dict[int, tuple[int, int]] = {}
+        self._open: dict[int, tuple[int, int]] = {}
 
-    def add(self, slot: int, size: Size, *, users: int, is_usable: bool) -> None:
-        """Put a reservation on the shelf."""
+    def fill(self, sizes: Int64Column, is_usable: BoolColumn) -> None:
+        """Put the engine's reservations on the shelf.
+
+        Args:
+            sizes: int64[R, 2], memory in bytes and vCPUs of each.
+            is_usable: bool[R].
+        """
+        found, codes = np.unique(sizes, axis=0, return_inverse=True)
+        codes = codes.reshape(-1)
+        for code, (memory_bytes, vcpus) in enumerate(found.tolist()):
+            self._sizes.append((memory_bytes, vcpus))
+            self._of_size[memory_bytes, vcpus] = mask_as_bits(codes == code)
+        users = np.fromiter(map(len, self._engine.slot_users), dtype=np.int64, count=len(codes))
+        is_joinable = is_usable & (users < self._limit)
+        self._joinable = mask_as_bits(is_joinable) & self._engine.alive
+        for count in np.unique(users[is_joinable]).tolist():
+            self._with_users[count] = mask_as_bits(is_joinable & (users == count))
+
+    def add(self, slot: int, size: Size) -> None:
+        """Put a new reservation without users on the shelf."""
         bit = 1 << slot
         if size not in self._of_size:
             insort(self._sizes, size)
             self._of_size[size] = 0
         self._of_size[size] |= bit
-        if is_usable and users < self._limit:
-            self._joinable |= bit
-            self._with_users[users] |= bit
+        self._joinable |= bit
+        self._with_users[0] |= bit
 
     def count_user(self, slot: int) -> None:
         """Note that a reservation has one user more."""
         bit = 1 << slot
         before = len(self._engine.slot_users[slot]) - 1
-        self._with_users[before] &= ~bit
+        self._with_users[before] ^= bit
         if before + 1 < self._limit:
             self._with_users[before + 1] |= bit
         else:
-            self._joinable &= ~bit
+            self._joinable ^= bit
 
     def choose(self, vm: int, size: Size, class_key: int, hosts: BoolColumn, barred: int) -> int:
         """Return the reservation that a VM joins, -1 if there is none.
@@ -67,9 +89,7 @@ class SlotShelf:
             hosts: bool[H], hosts that the VM may run on.
             barred: Bit set of hosts that are not to be proposed to it.
         """
-        candidates = self._engine.eligible_slots(vm) & self._joinable
-        if candidates:
-            candidates &= self._slots_on(class_key, hosts)
+        candidates = self._open_on(class_key, hosts) & ~self._engine.blocked_slots(vm)
         if candidates and barred:
             candidates = self._without_hosts(candidates, barred)
         if not candidates:
@@ -111,6 +131,14 @@ class SlotShelf:
             free = self._free[[slot_host[row] for row in rows.tolist()]]
             return int(rows[int(free.argmax())])
         return int(rows[0])
+
+    def _open_on(self, class_key: int, hosts: BoolColumn) -> int:
+        """Return the bit set of the reservations on some hosts that may be joined."""
+        joinable, found = self._open.get(class_key, (-1, 0))
+        if joinable is not self._joinable:
+            found = self._joinable & self._slots_on(class_key, hosts)
+            self._open[class_key] = self._joinable, found
+        return found
 
     def _slots_on(self, class_key: int, hosts: BoolColumn) -> int:
         """Return the bit set of the reservations on some hosts; kept per key and extended."""
