@@ -22,7 +22,7 @@ from capacity.host_table.reading import (
     read_hosts,
     read_reservations,
 )
-from core.changes import one_snapshot
+from core.changes import has_one_snapshot, one_snapshot
 from journal.collector import paused_collector
 from journal.history import Moment, is_continued, read_moment
 from scheduling.columns import CAPACITY_COLUMNS, Int64Column
@@ -61,16 +61,17 @@ class Position:
 @one_snapshot()
 def load_position(moment: Moment) -> Position:
     """Read everything."""
+    in_parts = has_one_snapshot()
     aggregates = read_aggregates()
     hosts: list[HostRow] = []
     vm_pairs: list[Int64Column] = []
-    for some, pairs in every_host(_by_uuid(aggregates)):
+    for some, pairs in every_host(_by_uuid(aggregates), in_parts=in_parts):
         hosts += some
         vm_pairs.append(pairs)
     host_names = {row.host_id: row.name for row in hosts}
     table = HostTable.from_rows(hosts)
     hosts.clear()
-    reservations, allocation_owners = _every_reservation(host_names)
+    reservations, allocation_owners = _every_reservation(host_names, in_parts=in_parts)
     return Position(
         table=table.with_reservations(reservations),
         moment=moment,
@@ -81,12 +82,14 @@ def load_position(moment: Moment) -> Position:
     )
 
 
-def _every_reservation(host_names: Mapping[int, str]) -> tuple[ReservationIndex, OwnerMap]:
-    """Read all reservations; of what is read of them only some thousands are there at once."""
+def _every_reservation(
+    host_names: Mapping[int, str], *, in_parts: bool
+) -> tuple[ReservationIndex, OwnerMap]:
+    """Read all reservations; in parts, only some thousands as read are there at once."""
     rows: list[ReservationRow] = []
     owners: list[Int64Column] = []
     in_flight_hosts = None
-    for held, pairs in every_reservation():
+    for held, pairs in every_reservation(in_parts=in_parts):
         if in_flight_hosts is None:
             in_flight_hosts = _InFlightHosts.of_rows((), held, host_names)
         rows += _resolved(held, host_names, in_flight_hosts)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from core.changes import has_one_snapshot
 from core.prepared import fetch_prepared
 from hosts.models import HostState, HostStatus, Maintenance
 from journal.statements import fetch_rows
@@ -80,10 +79,9 @@ SELECT id, kind, is_ready, project_id, flavor_group_name, zone, target_host_id, 
 IN_FLIGHT = "in_flight"
 COMMITTED = "committed"
 
-#: Read in one statement, where all statements see one state; else everything is.
+#: Read in one statement, where all statements see one state.
 HOSTS_AT_ONCE = 5_000
 RESERVATIONS_AT_ONCE = 20_000
-_EVERYTHING = 2**62
 
 
 _Row = tuple[Any, ...]  # Any: columns of several types
@@ -175,21 +173,18 @@ class HeldRow:
 
 
 def every_host(
-    aggregates: Mapping[str, HostAggregate],
+    aggregates: Mapping[str, HostAggregate], *, in_parts: bool
 ) -> Iterator[tuple[list[HostRow], Int64Column]]:
-    """Yield all hosts that have a capacity row, some thousands at once, by key.
+    """Yield all hosts that have a capacity row, by key; see :func:`read_hosts`.
 
-    See :func:`read_hosts`.
+    Args:
+        aggregates: Known aggregates by uuid.
+        in_parts: Whether some thousands are read at once: all statements must see one state.
     """
-    after = 0
-    parameters = {**_PLACEABLE, "count": HOSTS_AT_ONCE if has_one_snapshot() else _EVERYTHING}
-    while True:
-        rows = fetch_rows(SELECT_HOSTS + NEXT_HOSTS, {**parameters, "after": after})
-        if not rows:
-            return
-        first, after = rows[0][0], rows[-1][0]
-        vms = fetch_rows(SELECT_VMS + VMS_BETWEEN, {"first": first, "last": after})
-        yield _host_rows(rows, vms, aggregates)
+    count = HOSTS_AT_ONCE if in_parts else None
+    for rows in _by_key(SELECT_HOSTS + NEXT_HOSTS, _PLACEABLE, count):
+        between = {"first": rows[0][0], "last": rows[-1][0]}
+        yield _host_rows(rows, fetch_rows(SELECT_VMS + VMS_BETWEEN, between), aggregates)
 
 
 def read_hosts(
@@ -228,27 +223,19 @@ def read_aggregates(ids: Collection[int] | None = None) -> dict[int, HostAggrega
     }
 
 
-def every_reservation() -> Iterator[tuple[list[HeldRow], Int64Column]]:
-    """Yield all reservations, some thousands at once: those in flight first, the others by key.
+def every_reservation(*, in_parts: bool) -> Iterator[tuple[list[HeldRow], Int64Column]]:
+    """Yield all reservations: those in flight first, then the others by key.
 
-    See :func:`read_reservations`.
+    See :func:`every_host` and :func:`read_reservations`.
     """
-    count = RESERVATIONS_AT_ONCE if has_one_snapshot() else _EVERYTHING
-    parameters = {"in_flight": IN_FLIGHT, "count": count}
-    rows = fetch_rows(SELECT_RESERVATIONS + RESERVATIONS_IN_FLIGHT, parameters)
-    in_flight = {"ids": [row[0] for row in rows]}
-    yield _held_rows(rows, fetch_rows(SELECT_ALLOCATIONS + ALLOCATIONS_OF, in_flight))
-    after = 0
-    while True:
-        rows = fetch_rows(SELECT_RESERVATIONS + NEXT_RESERVATIONS, {**parameters, "after": after})
-        if not rows:
-            return
-        first, after = rows[0][0], rows[-1][0]
-        vms = fetch_rows(
-            SELECT_ALLOCATIONS + ALLOCATIONS_BETWEEN,
-            {"first": first, "last": after},
-        )
-        yield _held_rows(rows, vms)
+    kind = {"in_flight": IN_FLIGHT}
+    rows = fetch_rows(SELECT_RESERVATIONS + RESERVATIONS_IN_FLIGHT, kind)
+    listed = {"ids": [row[0] for row in rows]}
+    yield _held_rows(rows, fetch_rows(SELECT_ALLOCATIONS + ALLOCATIONS_OF, listed) if rows else [])
+    count = RESERVATIONS_AT_ONCE if in_parts else None
+    for rows in _by_key(SELECT_RESERVATIONS + NEXT_RESERVATIONS, kind, count):
+        between = {"first": rows[0][0], "last": rows[-1][0]}
+        yield _held_rows(rows, fetch_rows(SELECT_ALLOCATIONS + ALLOCATIONS_BETWEEN, between))
 
 
 def read_reservations(
@@ -297,6 +284,20 @@ _PLACEABLE: Mapping[str, Any] = {  # Any: parameters of several types
     "enabled": HostStatus.ENABLED.value,
     "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
 }
+
+
+def _by_key(
+    statement: str,
+    parameters: Mapping[str, Any],
+    count: int | None,  # Any: of several types
+) -> Iterator[list[_Row]]:
+    """Yield the rows of a statement about those after a key, some at once, all without a count."""
+    after = 0
+    while rows := fetch_rows(statement, {**parameters, "after": after, "count": count}):
+        yield rows
+        if count is None or len(rows) < count:
+            return
+        after = rows[-1][0]
 
 
 def _host_rows(
