@@ -126,8 +126,8 @@ DATABASES = {
 REDIS_URL = REDIS_URL or "redis://127.0.0.1:6379/0"
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "console.apps.OperatorAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse, reverse_lazy
+from django.urls import reverse
 
 
 def may_view_label(request: HttpRequest, label: str) -> bool:
@@ -66,10 +66,6 @@ class Entry:
     tabs: tuple[Tab, ...]
     pages: tuple[str, ...] = ()
 
-    def allowed_tabs(self, request: HttpRequest) -> list[Tab]:
-        """Return the tabs that who is signed in may see."""
-        return [tab for tab in self.tabs if tab.is_allowed(request)]
-
     def is_open(self, request: HttpRequest) -> bool:
         """Return whether the page is one of its own."""
         match = request.resolver_match
@@ -77,33 +73,48 @@ class Entry:
             return True
         return any(request.path.startswith(tab.url) for tab in self.tabs)
 
-    def item(self) -> dict[str, Any]:
-        """Return the entry as the theme wants it.
+    def item(self, request: HttpRequest) -> dict[str, Any] | None:
+        """Return the entry as the theme wants it; ``None`` for who may see none of its tabs."""
+        first = next((tab for tab in self.tabs if tab.is_allowed(request)), None)
+        if first is None:
+            return None
+        return _item(self.title, first.url, icon=self.icon, active=self.is_open(request))
 
-        The theme copies it for each page in depth; functions are not copied, bound methods are.
-        """
+    def tab_set(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the tabs that who is signed in may see, as the theme wants them."""
         return {
-            "title": self.title,
-            "icon": self.icon,
-            "link": lambda request: self.allowed_tabs(request)[0].url,
-            "active": lambda request: self.is_open(request),  # noqa: PLW0108 - above
-            "permission": lambda request: bool(self.allowed_tabs(request)),
-        }
-
-    def tab_set(self) -> dict[str, Any]:
-        """Return its tabs as the theme wants them."""
-        return {
-            "models": list(dict.fromkeys(tab.model for tab in self.tabs)),
+            "models": {tab.model for tab in self.tabs},
             "items": [
-                {
-                    "title": tab.title,
-                    "link": lambda _request, tab=tab: tab.url,
-                    "permission": lambda request, tab=tab: tab.is_allowed(request),
-                    "active": lambda request, tab=tab: request.path == tab.url,
-                }
+                _item(tab.title, tab.url, active=request.path == tab.url)
                 for tab in self.tabs
+                if tab.is_allowed(request)
             ],
         }
+
+
+def _item(title: str, link: str, **more: Any) -> dict[str, Any]:
+    return {"title": title, "link": link, "has_permission": True, **more}
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the sidebar of who is signed in, as the theme wants it."""
+    index = reverse("admin:index")
+    overview = _item("Overview", index, icon="dashboard", active=request.path == index)
+    groups: list[dict[str, Any]] = [{"items": [overview]}]
+    for title, entries in SECTIONS:
+        items = [entry.item(request) for entry in entries]
+        groups.append({"title": title, "items": [item for item in items if item]})
+    return groups
+
+
+def tab_sets(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the tabs of each entry that has several, as the theme wants them."""
+    return [
+        entry.tab_set(request)
+        for _, entries in SECTIONS
+        for entry in entries
+        if len(entry.tabs) > 1
+    ]
 
 
 SECTIONS: tuple[tuple[str, tuple[Entry, ...]], ...] = (
@@ -309,25 +320,5 @@ UNFOLD = {
     "STYLES": [lambda _request: static("headroom/admin.css")],
     "SCRIPTS": [lambda _request: static("headroom/page.js")],
     "DASHBOARD_CALLBACK": "console.dashboard.dashboard_callback",
-    "SIDEBAR": {
-        "show_search": True,
-        "navigation": [
-            {
-                "items": [
-                    {
-                        "title": "Overview",
-                        "icon": "dashboard",
-                        "link": reverse_lazy("admin:index"),
-                    }
-                ]
-            },
-            *(
-                {"title": title, "items": [entry.item() for entry in entries]}
-                for title, entries in SECTIONS
-            ),
-        ],
-    },
-    "TABS": [
-        entry.tab_set() for _, entries in SECTIONS for entry in entries if len(entry.tabs) > 1
-    ],
+    "SIDEBAR": {"show_search": True},
 }
