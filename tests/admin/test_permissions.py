@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
+from django.template.response import SimpleTemplateResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.urls.resolvers import RegexPattern
@@ -62,6 +64,13 @@ def address_of(pattern: URLPattern, row_of: dict[str, Any]) -> str:
 
 
 @pytest.fixture
+def unrendered() -> Iterator[None]:
+    """Make no HTML of pages whose status and data alone are looked at."""
+    with patch.object(SimpleTemplateResponse, "rendered_content", ""):
+        yield
+
+
+@pytest.fixture
 def client_of(client: Client) -> Any:
     def sign_in(*roles: str, is_staff: bool = True) -> Client:
         user = User.objects.create_user("somebody", is_staff=is_staff)
@@ -91,33 +100,26 @@ def addresses(region: None) -> list[tuple[str, str]]:
 def test_without_permissions_no_address_of_the_admin_shows_anything(
     client_of: Any, addresses: list[tuple[str, str]]
 ) -> None:
+    """An old address of a row leads to its page, which is forbidden: nothing is told by it."""
     client = client_of()
     assert len(addresses) > 5 * len(MODELS)
 
-    shown = {
-        address: client.get(address).status_code
-        for name, address in addresses
-        if name not in OPEN and name not in UNUSED
-    }
+    shown = {}
+    for name, address in addresses:
+        if name not in OPEN and name not in UNUSED:
+            answer = client.get(address, follow=True)
+            first = 302 if answer.redirect_chain else answer.status_code
+            last = answer.status_code
+            if first not in {302, 403} or last not in {200, 403, 404}:
+                shown[address] = (first, last)
 
-    assert {address: status for address, status in shown.items() if status not in {302, 403}} == {}
+    assert shown == {}
     assert {client.get(address).status_code for name, address in addresses if name in UNUSED} <= {
         403, 404
     }  # fmt: skip
     assert {client.get(address).status_code for name, address in addresses if name in OPEN} <= {
         200, 302, 405
     }  # fmt: skip
-
-
-def test_redirects_of_the_forbidden_lead_to_no_row(
-    client_of: Any, addresses: list[tuple[str, str]]
-) -> None:
-    """An old address of a row leads to its page, which is forbidden: nothing is told by it."""
-    client = client_of()
-
-    for name, address in addresses:
-        if name not in OPEN and name not in UNUSED:
-            assert client.get(address, follow=True).status_code in {200, 403, 404}, address
 
 
 @pytest.mark.usefixtures("region")
@@ -172,7 +174,7 @@ def grant(user: User, permission: str) -> None:
         pytest.param("", False, False, False, id="none"),
     ],
 )
-@pytest.mark.usefixtures("region")
+@pytest.mark.usefixtures("region", "unrendered")
 def test_what_each_role_may_do(
     client_of: Any, role: str, sees: bool, adds_rules: bool, sees_users: bool
 ) -> None:
@@ -185,6 +187,15 @@ def test_what_each_role_may_do(
     add = reverse("admin:capacity_flavorgrouprule_add")
     assert (client.get(add).status_code == 200) is adds_rules
     assert client.get(reverse("admin:commitments_commitment_add")).status_code == 403
+
+
+@pytest.mark.usefixtures("region")
+def test_lists_are_drawn_for_those_who_may_only_look(client_of: Any) -> None:
+    client = client_of(VIEWER)
+
+    for model in MODELS:
+        if model not in {User, Group}:
+            assert client.get(page_url(model, "changelist")).status_code == 200, model
 
 
 @pytest.mark.usefixtures("region")
@@ -214,23 +225,21 @@ def test_roles_are_set_back_by_every_migrate(db: None) -> None:
     assert set(Group.objects.values_list("name", flat=True)) >= set(ROLES)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [model for model in MODELS if admin.site._registry[model].search_fields],
-    ids=lambda model: model._meta.label_lower,
-)
-@pytest.mark.usefixtures("region")
-def test_endless_searches_find_nothing(admin_client: Client, model: Any) -> None:
-    url = page_url(model, "changelist")
-
-    for term in ("a " * 2000, "x" * 5000, "a b " * 10 + "c"):
-        answer = admin_client.get(url, {"q": term})
-        assert answer.status_code == 200, term
-        assert answer.context["cl"].result_count == 0, term
-    assert admin_client.get(url, {"q": "a " * 20}).status_code == 200
+@pytest.mark.usefixtures("region", "unrendered")
+def test_endless_searches_find_nothing(admin_client: Client) -> None:
+    words, one_word, short_words = "a " * 2000, "x" * 5000, "a b " * 10 + "c"
+    for model in MODELS:
+        if not admin.site.get_model_admin(model).search_fields:
+            continue
+        url = page_url(model, "changelist")
+        for term in (words, one_word, short_words) if model is Commitment else (short_words,):
+            answer: Any = admin_client.get(url, {"q": term})
+            assert answer.status_code == 200, (model, term)
+            assert answer.context_data["cl"].result_count == 0, (model, term)
+        assert admin_client.get(url, {"q": "a " * 20}).status_code == 200, model
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)
+@pytest.mark.parametrize("model", [Commitment, User], ids=lambda model: model._meta.label_lower)
 def test_nul_is_refused_wherever_it_stands(admin_client: Client, model: Any) -> None:
     url = page_url(model, "changelist")
 
