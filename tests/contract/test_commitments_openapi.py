@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from django.test import Client
 from django.urls import get_resolver
 
@@ -29,22 +26,16 @@ from tests.api.test_what_if import (
 )
 from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.factories import make_vm
+from tests.openapi_documents import document_of, validator
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "commitments.openapi.yaml"
 PREFIXES = ("/api/v1/commitments", "/api/v1/explanations")
 EXPLANATION = "/api/v1/explanations/commitments/{commitment_uuid}"
 FOCUS = "/api/v1/commitments/focus"
 
 
-def document() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    return content
-
-
 def validate(content: Any, schema: str) -> None:
     """Check content against a schema of the document."""
-    root = {**document(), "$ref": f"#/components/schemas/{schema}"}
-    jsonschema.validate(content, root, cls=jsonschema.Draft202012Validator)
+    validator("commitments", schema).validate(content)
 
 
 def test_every_url_below_the_prefix_is_documented_with_its_methods_and_nothing_else() -> None:
@@ -53,7 +44,7 @@ def test_every_url_below_the_prefix_is_documented_with_its_methods_and_nothing_e
         for route, pattern in patterns_below(get_resolver(urls.__name__))
         if as_template(route).startswith(PREFIXES) and pattern not in lists.urlpatterns
     }
-    assert {path: set(item) for path, item in document()["paths"].items()} == served
+    assert {path: set(item) for path, item in document_of("commitments")["paths"].items()} == served
     assert set(served) == {URL, EXPLANATION, FOCUS}
 
 
@@ -119,7 +110,7 @@ def test_errors_are_as_documented(
     del liquid
     response = ask(body, token=token, method=method)
     assert response.status_code == status, response.content
-    assert str(status) in document()["paths"][URL]["post"]["responses"]
+    assert str(status) in document_of("commitments")["paths"][URL]["post"]["responses"]
     assert response["Content-Type"] == "application/problem+json"
     validate(response.json(), "ProblemDetails")
 
@@ -158,6 +149,6 @@ def test_errors_of_explanations_are_as_documented(
     path = EXPLANATION.format(commitment_uuid=A)
     answer = getattr(Client(headers={"X-Auth-Token": token}), method)(path)
     assert answer.status_code == status, answer.content
-    assert str(status) in document()["paths"][EXPLANATION]["get"]["responses"]
+    assert str(status) in document_of("commitments")["paths"][EXPLANATION]["get"]["responses"]
     assert answer["Content-Type"] == "application/problem+json"
     validate(answer.json(), "ProblemDetails")

@@ -2,24 +2,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 
 from commitments.api.views import LiquidView, unknown_path
 from config import urls
+from tests.openapi_documents import document_of
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "liquid.openapi.yaml"
 OPERATION_PATHS = {"/livez", "/healthz", "/readyz", "/statusz", "/metrics"}
-
-
-def document() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    return content
 
 
 def patterns_below(resolver: URLResolver, prefix: str = "/") -> Iterator[tuple[str, URLPattern]]:
@@ -51,12 +43,12 @@ def served_paths() -> dict[str, URLPattern]:
 def test_every_url_of_the_liquid_api_and_every_probe_is_documented_and_nothing_else() -> None:
     served = served_paths()
     assert len(served) == 10
-    assert set(document()["paths"]) == set(served)
+    assert set(document_of("liquid")["paths"]) == set(served)
 
 
-@pytest.mark.parametrize("path", sorted(document()["paths"]))
+@pytest.mark.parametrize("path", sorted(document_of("liquid")["paths"]))
 def test_documented_methods_are_those_that_the_view_takes(path: str) -> None:
     view = getattr(served_paths()[path].callback, "view_class", None)
     allowed = view.http_method_names if view is not None else ["get"]
     assert view is None or issubclass(view, LiquidView)
-    assert set(document()["paths"][path]) == set(allowed)
+    assert set(document_of("liquid")["paths"][path]) == set(allowed)

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import schemathesis
-import yaml
 from schemathesis.core.result import Ok
 
 from console.api.document import DOCUMENT
+from tests.openapi_documents import FOLDER, SUFFIX, document_of, place_of
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "api"
-SUFFIX = ".openapi.yaml"
 APIS = ("commitments", "failover", "hosts", "liquid", "placement", "scheduler", "operator")
 
 of_each_api = pytest.mark.parametrize("api", APIS)
-
-
-def place_of(api: str) -> Path:
-    return DOCUMENT if api == "operator" else FOLDER / f"{api}{SUFFIX}"
-
-
-def content_of(api: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(place_of(api).read_text())
-    return content
 
 
 def references(node: Any) -> Iterator[str]:
@@ -54,13 +42,13 @@ def test_document_is_valid_openapi(api: str) -> None:
 
 @of_each_api
 def test_every_schema_is_a_valid_json_schema(api: str) -> None:
-    for schema in content_of(api)["components"]["schemas"].values():
+    for schema in document_of(api)["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
 @of_each_api
 def test_every_reference_leads_somewhere_and_every_component_is_used(api: str) -> None:
-    content = content_of(api)
+    content = document_of(api)
     targets = {
         f"#/components/{kind}/{name}"
         for kind, entries in content["components"].items()
@@ -74,7 +62,7 @@ def test_every_reference_leads_somewhere_and_every_component_is_used(api: str) -
 def test_operation_ids_are_unique(api: str) -> None:
     ids = [
         operation["operationId"]
-        for item in content_of(api)["paths"].values()
+        for item in document_of(api)["paths"].values()
         for operation in item.values()
     ]
     assert ids

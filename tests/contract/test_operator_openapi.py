@@ -6,7 +6,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from django.test import Client
 from django.urls import get_resolver
 
@@ -21,14 +20,14 @@ from tests.api.liquid_client import MEMBER, VIEWER
 from tests.console.api.conftest import _tokens, ask, key_field, page, region  # noqa: F401 - fixtures
 from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.docs.tour import ROOT
+from tests.openapi_documents import document_of
 
 each_list = pytest.mark.parametrize("view", LISTS, ids=lambda view: view.path_label)
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    return content
+    return document_of("operator")
 
 
 def schema_of(document: dict[str, Any], path: str, status: str = "200") -> dict[str, Any]:

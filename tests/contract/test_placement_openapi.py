@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import jsonschema
 import pytest
-import yaml
 from django.test import Client
 from django.urls import get_resolver
 
@@ -18,28 +16,17 @@ from placement.api.base import METHODS
 from placement.api.operator import SIMULATION, OperatorView
 from placement.models import ResourceProvider
 from tests.contract.test_liquid_openapi import as_template, patterns_below
+from tests.openapi_documents import document_of, validator
 from tests.placement.client import PlacementClient, placement_settings, uuid
 from tests.placement.rows import grow_providers
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "placement.openapi.yaml"
 PREFIX = "/api/v1/placement"
 ADMIN = {"X-Auth-Token": "admin"}
 
 
-def document() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    return content
-
-
 def validate(content: Any, schema: str) -> None:
     """Check content against a schema of the document."""
-    root = {**document(), "$ref": f"#/components/schemas/{schema}"}
-    jsonschema.validate(
-        content,
-        root,
-        cls=jsonschema.Draft202012Validator,
-        format_checker=jsonschema.FormatChecker(),
-    )
+    validator("placement", schema).validate(content)
 
 
 def served() -> dict[str, set[str]]:
@@ -53,7 +40,7 @@ def served() -> dict[str, set[str]]:
 
 
 def test_every_url_is_documented_with_its_methods_and_nothing_else() -> None:
-    documented = {path: set(item) for path, item in document()["paths"].items()}
+    documented = {path: set(item) for path, item in document_of("placement")["paths"].items()}
     assert documented == served()
     assert {path.removeprefix(PREFIX) for path in documented} == {
         "/explain",
@@ -109,7 +96,7 @@ def host(client: Client) -> ResourceProvider:
 def get(client: Client, path: str, status: int = 200, **headers: str) -> Any:
     response = client.get(f"{PREFIX}{path}", headers={**ADMIN, **headers})
     assert response.status_code == status, response.content
-    operation = document()["paths"][f"{PREFIX}{path.partition('?')[0]}"]["get"]
+    operation = document_of("placement")["paths"][f"{PREFIX}{path.partition('?')[0]}"]["get"]
     assert str(status) in operation["responses"]
     return response.json()
 
@@ -199,6 +186,8 @@ def test_refused_simulations_are_as_documented(
         method, f"{PREFIX}/simulate", b"{", content_type=content_type, headers=ADMIN
     )
     assert response.status_code == status
-    assert str(status) in document()["paths"][f"{PREFIX}/simulate"]["post"]["responses"]
+    assert (
+        str(status) in document_of("placement")["paths"][f"{PREFIX}/simulate"]["post"]["responses"]
+    )
     assert response["Content-Type"] == "application/problem+json"
     validate(response.json(), "ProblemDetails")

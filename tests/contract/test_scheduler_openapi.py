@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from django.urls import get_resolver
 
 from config import urls
@@ -16,21 +13,15 @@ from tests.api.liquid_client import MEMBER
 from tests.api.scheduler_client import PATH, READ_ONLY, NovaClient, recorded_request
 from tests.contract.test_liquid_openapi import as_template, patterns_below
 from tests.factories import make_host, make_hosts
+from tests.openapi_documents import document_of, validator
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "api" / "scheduler.openapi.yaml"
 EXPLAIN = "/api/v1/scheduling/explain"
 PREFIXES = ("/scheduler", "/api/v1/scheduling")
 
 
-def document() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    return content
-
-
 def validate(content: Any, schema: str) -> None:
     """Check content against a schema of the document."""
-    root = {**document(), "$ref": f"#/components/schemas/{schema}"}
-    jsonschema.validate(content, root, cls=jsonschema.Draft202012Validator)
+    validator("scheduler", schema).validate(content)
 
 
 def served() -> dict[str, type[ApiView]]:
@@ -44,7 +35,7 @@ def served() -> dict[str, type[ApiView]]:
 
 
 def test_every_url_of_the_scheduler_is_documented_with_its_methods_and_nothing_else() -> None:
-    documented = {path: set(item) for path, item in document()["paths"].items()}
+    documented = {path: set(item) for path, item in document_of("scheduler")["paths"].items()}
     assert documented == {path: set(view.http_method_names) for path, view in served().items()}
     assert set(documented) == {PATH, EXPLAIN}
 
@@ -91,5 +82,5 @@ def test_errors_are_as_documented(
     for path, schema in ((PATH, "Error"), (EXPLAIN, "ProblemDetails")):
         response = nova.send(method, content, path=path, **sent)
         assert response.status_code == status
-        assert str(status) in document()["paths"][path]["post"]["responses"]
+        assert str(status) in document_of("scheduler")["paths"][path]["post"]["responses"]
         validate(response.json(), schema)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
@@ -15,9 +13,9 @@ from django.urls import reverse
 from hosts.agents.models import HostAgent
 from hosts.models import Host, HostLifecycle, Instance
 from tests.console.api.conftest import ask, page, problem
-from tests.docs.tour import ROOT
 from tests.factories import make_commitment, make_host, make_slot, make_vm
 from tests.hosts.agents.agents import enrolled
+from tests.openapi_documents import validator
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,9 +29,7 @@ def shown() -> str:
 def told(name: str = "h1") -> dict[str, Any]:
     """Return an answer that is as documented."""
     found: dict[str, Any] = page(f"/api/v1/hosts/{name}/offboarding")
-    document = yaml.safe_load((ROOT / "docs/api/hosts.openapi.yaml").read_text(encoding="utf-8"))
-    root = {"$ref": "#/components/schemas/Offboarding", "components": document["components"]}
-    jsonschema.Draft202012Validator(root).validate(found)
+    validator("hosts", "Offboarding").validate(found)
     return found
 
 

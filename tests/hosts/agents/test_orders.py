@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from django.http import HttpResponse
 from django.test import Client
 from pydantic import SecretStr
@@ -17,10 +15,10 @@ from hosts.models import Host
 from journal.conf import AccessToken
 from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN, VIEWER
-from tests.docs.tour import ROOT
 from tests.factories import make_commitment, make_slot, make_vm
 from tests.hosts.agents.test_leases import beat, liveness, up
 from tests.hosts.agents.workloads import enforcing, make_workload, poll
+from tests.openapi_documents import validator
 
 pytestmark = pytest.mark.django_db
 ROLES = {ADMIN: "cloud_resource_admin", VIEWER: "cloud_resource_viewer"}
@@ -50,10 +48,7 @@ def told(answer: HttpResponse, schema: str, *, status: int = 200) -> dict[str, A
     """Return an answer that is as documented."""
     assert answer.status_code == status, answer.content
     content: dict[str, Any] = json.loads(answer.content)
-    path = ROOT / "docs" / "api" / "hosts.openapi.yaml"
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    root = {"$ref": f"#/components/schemas/{schema}", "components": document["components"]}
-    jsonschema.Draft202012Validator(root).validate(content)
+    validator("hosts", schema).validate(content)
     return content
 
 

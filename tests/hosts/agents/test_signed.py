@@ -8,9 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
@@ -20,13 +18,12 @@ from hosts.agents.enrolment import revoke_key
 from hosts.agents.models import HostAgent, HostKey, RequestNonce
 from hosts.agents.signed import key_again
 from journal.actors import Actor
-from tests.docs.tour import ROOT
 from tests.factories import make_host
 from tests.hosts.agents.agents import Signed, enrolled, report, signed
 from tests.hosts.agents.test_enrolment import code_of
+from tests.openapi_documents import validator
 
 pytestmark = pytest.mark.django_db
-DOCUMENT = ROOT / "docs" / "api" / "hosts.openapi.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +46,7 @@ def test_a_report_is_kept_and_shown(settings: Any) -> None:
     shown = Client().get("/api/v1/hosts/h1/resources")
     told = shown.json()
     assert shown.status_code == 200
-    document = yaml.safe_load(DOCUMENT.read_text(encoding="utf-8"))
-    schema = {"$ref": "#/components/schemas/Report", "components": document["components"]}
-    jsonschema.Draft202012Validator(schema).validate(told)
+    validator("hosts", "Report").validate(told)
     assert told.pop("reported_at")
     assert told == report(boot_id="b")
 
