@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.figures.group_capacity import ensure_fresh
@@ -14,6 +14,7 @@ from capacity.models import FlavorGroup, FlavorGroupSettings
 from commitments.domain.conformance import check_capacity, check_info, check_usage
 from commitments.services import info, reports
 from tests.api.liquid_client import PROJECT, LiquidClient
+from tests.examples import few
 from tests.factories import (
     make_commitment,
     make_group,
@@ -99,7 +100,7 @@ def region() -> None:
     is_computed=st.booleans(),
     project_id=st.sampled_from([PROJECT, "nobody"]),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(20)
 def test_every_report_is_one_that_limes_accepts(  # noqa: PLR0917 - hypothesis and fixtures
     liquid: LiquidClient,
     configure: Any,
@@ -205,7 +206,7 @@ change_requests = st.fixed_dictionaries(
 
 @pytest.mark.usefixtures("region")
 @given(json_values)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(25)
 def test_no_json_makes_an_endpoint_fail(liquid: LiquidClient, content: Any) -> None:
     make_settings_once()
     for method, path in (
@@ -220,7 +221,7 @@ def test_no_json_makes_an_endpoint_fail(liquid: LiquidClient, content: Any) -> N
 
 @pytest.mark.usefixtures("region")
 @given(change_requests)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(25)
 def test_no_change_request_makes_the_endpoint_fail(
     liquid: LiquidClient, content: dict[str, Any]
 ) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.api.scheduler_client import DATA, NovaClient, recorded_request
+from tests.examples import few
 from tests.factories import make_hosts
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +105,7 @@ def check(body: Any) -> None:
         assert set(answer) == {"error", "request_id"}
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=150)
+@few(40, suppress_health_check=list(HealthCheck))
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=1, max_size=3))
 def test_no_change_of_a_real_request_is_a_server_error(
     changes: list[tuple[tuple[Any, ...], Any]],
@@ -118,13 +119,13 @@ def test_no_change_of_a_real_request_is_a_server_error(
     check(body)
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=50)
+@few(20, suppress_health_check=list(HealthCheck))
 @given(body=JSON | st.binary(max_size=20))
 def test_no_body_is_a_server_error(body: Any) -> None:
     check(body)
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=50)
+@few(20, suppress_health_check=list(HealthCheck))
 @given(
     intent=st.sampled_from(INTENTS),
     hosts=st.lists(st.sampled_from(["h1", "h2", "h3", "h4", ""]), max_size=4),

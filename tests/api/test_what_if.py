@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import Reservation
 from commitments.models import Commitment
 from hosts.models import Host, PlannedHostChange
 from tests.api.liquid_client import ADMIN, MEMBER, VIEWER, LiquidClient
+from tests.examples import few
 from tests.factories import (
     make_domain,
     make_group,
@@ -465,7 +466,7 @@ json_values = st.recursive(
     zone=st.sampled_from(["az-a", "az-b", "", "any"]),
     units=st.sampled_from([0, 1, 21, 10**9, 2**70]),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@few(20)
 def test_no_question_breaks_the_server(
     cloud: LiquidClient, edit: dict[str, Any], at: Any, zone: str, units: int
 ) -> None:

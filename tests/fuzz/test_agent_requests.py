@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from django.test import Client
 from headroom_host_agent.server.identity import Identity, new_identity
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.agents import urls
@@ -22,6 +22,7 @@ from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import Host
 from journal.actors import Actor
 from journal.clock import database_now
+from tests.examples import few
 from tests.factories import make_host
 from tests.hosts.agents.agents import (
     enrolled,
@@ -145,11 +146,7 @@ def bodies(draw: st.DrawFn, part: str) -> object:
     return {name: draw(ANYTHING) for name in known if draw(st.booleans())}
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@few(30)
 @given(data=st.data())
 def test_no_signed_request_breaks_or_reaches_another_host(data: st.DataObject) -> None:
     if not HostAgent.objects.filter(host_name="h2").exists():
@@ -204,9 +201,7 @@ def enforcing_again(name: str) -> Any:
     return identity
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@few(20)
 @given(
     body=st.binary(max_size=200) | ANYTHING.map(lambda value: json.dumps(value).encode()),
     method=st.sampled_from(["GET", "PUT", "POST", "PATCH", "DELETE"]),
@@ -235,9 +230,7 @@ def test_no_unsigned_request_is_taken(
     assert enrolment.status_code in (400, 401), enrolment.content
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@few(20)
 @given(data=st.data())
 def test_no_enrolment_breaks_or_reaches_another_host(data: st.DataObject) -> None:
     if not Host.objects.exists():

@@ -37,7 +37,7 @@ def test_sequence_of_well_formed_requests_keeps_the_ledger_true() -> None:
     version = current_version()
     seen: dict[str, int] = {"accepted": 0, "rejected": 0, "refused": 0}
 
-    @bounded(200)
+    @bounded(100)
     @given(bodies=st.lists(change_bodies(version), min_size=1, max_size=3))
     def send(bodies: list[dict[str, Any]]) -> None:
         with rolled_back():
@@ -61,7 +61,7 @@ def test_accepted_request_may_be_repeated() -> None:
     version = current_version()
     accepted = 0
 
-    @bounded(60)
+    @bounded(40)
     @given(body=change_bodies(version))
     def send(body: dict[str, Any]) -> None:
         nonlocal accepted
@@ -80,7 +80,7 @@ def test_accepted_request_may_be_repeated() -> None:
 def test_request_with_spoiled_fields_is_never_a_500() -> None:
     version = current_version()
 
-    @bounded(300)
+    @bounded(80)
     @given(body=spoiled_bodies(version))
     def send(body: dict[str, Any]) -> None:
         with rolled_back():
@@ -93,7 +93,7 @@ def test_request_with_spoiled_fields_is_never_a_500() -> None:
 def test_damaged_bytes_are_never_a_500() -> None:
     version = current_version()
 
-    @bounded(100)
+    @bounded(40)
     @given(raw=raw_bodies(version))
     def send(raw: bytes) -> None:
         with rolled_back():

@@ -88,7 +88,7 @@ def test_no_method_is_a_500(endpoint: str, method: str) -> None:
         check(answer)
 
 
-@bounded(150)
+@bounded(40)
 @given(
     start=st.sampled_from(
         ("/commitments", "/commitments/v1/projects", "", "/admin", "/scheduler/nova", "/api/v1")
@@ -105,7 +105,7 @@ def test_no_path_is_a_500(start: str, segments: list[str], method: str) -> None:
         assert "location" not in answer.headers
 
 
-@bounded(100)
+@bounded(30)
 @given(
     raw=st.binary(max_size=80).filter(lambda raw: b"/" not in raw),
     method=st.sampled_from(("POST", "PUT")),
@@ -149,7 +149,7 @@ HEADERS = (
 )
 
 
-@bounded(200)
+@bounded(50)
 @given(
     path=st.sampled_from([path for path in ENDPOINTS.values() if not is_ready_page(path)]),
     headers=st.dictionaries(st.sampled_from(HEADERS), HEADER_TEXTS, max_size=4),
@@ -214,7 +214,7 @@ quota_bodies = st.fixed_dictionaries(
 )
 
 
-@bounded(120)
+@bounded(40)
 @given(body=quota_bodies)
 def test_quota_is_stored_as_a_whole_or_refused(body: dict[str, Any]) -> None:
     with rolled_back():
@@ -227,7 +227,7 @@ def test_quota_is_stored_as_a_whole_or_refused(body: dict[str, Any]) -> None:
             assert call("POST", ENDPOINTS["report-usage"], zones).status == 200
 
 
-@bounded(120)
+@bounded(40)
 @given(body=st.one_of(st.fixed_dictionaries({"allAZs": zone_lists}), st.sampled_from(JUNK)))
 def test_reports_take_any_zones(body: Any) -> None:
     with rolled_back():

@@ -148,7 +148,7 @@ def test_requests_that_are_spoiled_lead_somewhere_when_they_are_not(endpoint: En
     assert statuses & {200, 201, 204, 409}
 
 
-@bounded(300)
+@bounded(75)
 @given(data=st.data())
 def test_no_body_is_a_500(data: st.DataObject) -> None:
     endpoint = data.draw(st.sampled_from(WITH_BODY))
@@ -159,7 +159,7 @@ def test_no_body_is_a_500(data: st.DataObject) -> None:
     send(endpoint, name=name, body=encoded(body), headers=headers)
 
 
-@bounded(200)
+@bounded(50)
 @given(data=st.data())
 def test_no_bytes_of_a_body_are_a_500(data: st.DataObject) -> None:
     endpoint = data.draw(st.sampled_from(WITH_BODY))
@@ -167,7 +167,7 @@ def test_no_bytes_of_a_body_are_a_500(data: st.DataObject) -> None:
     send(endpoint, name=name, body=data.draw(damaged(endpoint.body)))
 
 
-@bounded(200)
+@bounded(50)
 @given(data=st.data())
 def test_no_name_in_a_path_is_a_500(data: st.DataObject) -> None:
     endpoint = data.draw(st.sampled_from(WITH_NAME))
@@ -180,7 +180,7 @@ def test_no_name_in_a_path_is_a_500(data: st.DataObject) -> None:
     send(endpoint, name=data.draw(names), body=body)
 
 
-@bounded(400)
+@bounded(100)
 @given(
     endpoint=st.sampled_from(LISTS),
     query=query_strings(),
@@ -198,7 +198,7 @@ def test_no_value_of_a_query_parameter_is_a_500(path: str, key: str) -> None:
         send(Endpoint("GET", path), query=f"{raw}{rest}")
 
 
-@bounded(250)
+@bounded(60)
 @given(data=st.data())
 def test_no_header_is_a_500(data: st.DataObject) -> None:
     endpoint = data.draw(st.sampled_from(ENDPOINTS))

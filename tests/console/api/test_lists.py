@@ -25,6 +25,7 @@ from journal.metrics import metric_name
 from tests.admin.conftest import grow_region
 from tests.api.liquid_client import MEMBER
 from tests.console.api.conftest import ask, key_field, page, problem, walked
+from tests.examples import few
 from tests.factories import (
     make_allocation,
     make_commitment,
@@ -40,6 +41,7 @@ pytestmark = pytest.mark.django_db
 
 each_list = pytest.mark.parametrize("view", LISTS, ids=lambda view: view.path_label)
 HOSTS = "/api/v1/hosts"
+VALUES_TRIED = 4
 
 
 def orders(view: type[ReadViewSet]) -> list[str]:
@@ -221,12 +223,19 @@ def tried_values(view: type[ReadViewSet], name: str, rows: list[dict[str, Any]])
     return found | {"of nobody"}
 
 
+def some_of(values: set[str]) -> list[str]:
+    """Return a few of the values: the first, the last, and others at even steps between them."""
+    found, last = sorted(values), VALUES_TRIED - 1
+    places = {step * (len(found) - 1) // last for step in range(VALUES_TRIED)}
+    return [found[place] for place in sorted(places)]
+
+
 @each_list
 def test_filters_keep_the_rows_that_have_the_value(region: None, view: type[ReadViewSet]) -> None:
     rows = listed(view)
     for name in view.filterset_class.base_filters:
         passed = passes(view, name)
-        for value in tried_values(view, name, rows):
+        for value in some_of(tried_values(view, name, rows)):
             expected = [row for row in rows if passed(row, value)]
             assert listed(view, **{name: value}) == expected, (name, value)
 
@@ -330,6 +339,7 @@ def test_time_in_a_cursor_is_understood_or_refused(db: None, at: str, status: in
     assert ask(f"/api/v1/capacity-history?cursor={cursor}").status_code == status
 
 
+@few(25)
 @given(cursor=st.text(min_size=1, max_size=40))
 @example("WyJuYW1lIiwiXHVkODAwIl0")
 @example("WyJuYW1lIiwiYVx1MDAwMGIiXQ")
@@ -343,6 +353,7 @@ def test_any_cursor_is_refused_or_leads_on(cursor: str) -> None:
         assert response.status_code in {200, 400}, response.content
 
 
+@few(40)
 @given(
     view=st.sampled_from(LISTS),
     key=st.text(min_size=1, max_size=300).filter(lambda text: "/" not in text),
@@ -351,7 +362,9 @@ def test_any_cursor_is_refused_or_leads_on(cursor: str) -> None:
 @example(view=LISTS[-1], key="9" * 40)
 def test_any_key_is_found_or_not(view: type[ReadViewSet], key: str) -> None:
     response = ask(f"{view.path_label}/{quote(key, safe='')}")
-    assert response.status_code == 404, response.content
+    assert response.status_code in {200, 404}, response.content
+    if response.status_code == 200:  # every installation begins with some entries of the audit
+        assert response.json() in page(view.path_label)["items"]
 
 
 def test_default_page_is_bounded(db: None) -> None:
