@@ -18,6 +18,7 @@ from tests.examples import DEFAULT_EXAMPLES, THOROUGH_EXAMPLES
 from tests.kube.plugin import api_server, own_api_server  # noqa: F401 - fixtures
 from tests.peers.plugin import fake_cloud, keystone  # noqa: F401 - fixtures
 from tests.process_tables import reset_host_table, reset_snapshot
+from tests.static_files import listed_once
 
 settings.register_profile(
     "default",
@@ -48,6 +49,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 @pytest.fixture(scope="session", autouse=True)
 def _quick_passwords() -> Iterator[None]:
     with override_settings(PASSWORD_HASHERS=["tests.passwords.QuickHasher"]):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _static_files_listed_once() -> Iterator[None]:
+    with listed_once():
         yield
 
 
