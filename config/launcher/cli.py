@@ -93,7 +93,7 @@ def _tool(
     listen_for_stop()
     ensure_environment(checkout, "dev")
     with start_services(checkout, profile, environ, database=database) as services:
-        env = tool_environment(environ, services.variables)
+        env = tool_environment(checkout, environ, services.variables)
         if profile == "test":
             env["HEADROOM_PROCESS"] = "web"  # most of what is tested answers requests
         command = [str(checkout.python), *python_arguments]
@@ -106,7 +106,7 @@ def _lint(checkout: Checkout, _: list[str], environ: Mapping[str, str]) -> int:
     listen_for_stop()
     ensure_environment(checkout, "dev")
     with start_services(checkout, "test", environ) as services:
-        code = run_lint(checkout, tool_environment(environ, services.variables))
+        code = run_lint(checkout, tool_environment(checkout, environ, services.variables))
         ignore_stop()
         return code
 

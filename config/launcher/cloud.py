@@ -120,7 +120,7 @@ def run_cloud(checkout: Checkout, arguments: Sequence[str], environ: Mapping[str
             variables = dict(services.variables)
             address = variables["DATABASE_URL"]
             variables["DATABASE_URL"] = fresh_database(checkout, address, DATABASE)
-            env = tool_environment(environ, variables)
+            env = tool_environment(checkout, environ, variables)
             code = _run_program(checkout, options, home, env)
             ignore_stop()
             return code

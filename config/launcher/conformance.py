@@ -120,7 +120,7 @@ def run_conformance(
         held.callback(ignore_stop)
         variables = dict(services.variables)
         variables["DATABASE_URL"] = fresh_database(checkout, variables["DATABASE_URL"])
-        env = {**tool_environment(environ, variables), "PYTHONUNBUFFERED": "1"}
+        env = {**tool_environment(checkout, environ, variables), "PYTHONUNBUFFERED": "1"}
         with step("database migrations"):
             migrate(checkout, env)
         settings = PROFILES

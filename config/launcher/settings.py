@@ -12,6 +12,7 @@ _PREFIX = "HEADROOM_"
 _GATEWAY = f"{_PREFIX}GATEWAY__"
 _WEBHOOKS = f"{_PREFIX}WEBHOOKS__"
 _LAUNCHER_ONLY = ("RUN_POSTGRES", "RUN_REDIS")
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 def demo_environment(
@@ -46,12 +47,18 @@ def with_placement_checks(env: Mapping[str, str], url: str) -> dict[str, str]:
     return {**env, f"{_GATEWAY}CHECKS_URL": url, f"{_GATEWAY}TOKEN": "admin"}
 
 
-def tool_environment(environ: Mapping[str, str], services: Mapping[str, str]) -> dict[str, str]:
+def tool_environment(
+    checkout: Checkout, environ: Mapping[str, str], services: Mapping[str, str]
+) -> dict[str, str]:
     """Return the environment of tests, lint and benchmarks: production-like, always the same.
 
-    Settings of the caller are left out, so that the outcome does not depend on them.
+    Settings of the caller are left out, so that the outcome does not depend on them. Whoever wants
+    no bytecode beside the sources has it in ``.local``: without any, each of the many processes
+    that tests start would compile all of them.
     """
     inherited = {name: text for name, text in environ.items() if not name.startswith(_PREFIX)}
+    if inherited.pop(_NO_BYTECODE, ""):
+        inherited["PYTHONPYCACHEPREFIX"] = str(checkout.local / "pycache")
     return {
         **_without(inherited, (*_LAUNCHER_ONLY, "PROMETHEUS_MULTIPROC_DIR")),
         "DJANGO_SETTINGS_MODULE": "config.settings",

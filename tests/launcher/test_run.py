@@ -444,11 +444,24 @@ def test_demo_secret_is_private_and_kept(checkout: Checkout) -> None:
     assert (checkout.local / "demo-secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_tool_settings_ignore_the_callers() -> None:
-    env = tool_environment({"HEADROOM_DEBUG": "true", "HEADROOM_X": "1", "LANG": "C"}, {})
+def test_tool_settings_ignore_the_callers(checkout: Checkout) -> None:
+    given = {"HEADROOM_DEBUG": "true", "HEADROOM_X": "1", "LANG": "C"}
+    env = tool_environment(checkout, given, {})
     assert env["HEADROOM_DEBUG"] == "false"
     assert "HEADROOM_X" not in env
     assert env["LANG"] == "C"
+    assert "PYTHONPYCACHEPREFIX" not in env
+
+
+def test_bytecode_is_kept_though_not_beside_the_sources_if_the_caller_wants_none_there(
+    checkout: Checkout,
+) -> None:
+    env = tool_environment(checkout, {"PYTHONDONTWRITEBYTECODE": "1"}, {})
+    kept = "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)"
+    said = subprocess.run(
+        [sys.executable, "-c", kept], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["False", str(checkout.local / "pycache")]
 
 
 def test_production_settings_of_the_operator_win() -> None:
