@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-from django.db.models import Q, Sum
+from django.db.models import Model
 from django.utils import timezone
 
 from capacity.ledger.allocated import chosen_source
@@ -44,10 +44,36 @@ from commitments.usage_models import (
 from hosts.models import Domain, Flavor, Host, HostState, HostStatus, Instance, Project
 from scheduling.resources import GIB, MIB, ResourceVector
 
+_Row = TypeVar("_Row", bound=Model)
 DEFAULT_CONTENT_CHANGE_AT = datetime(2026, 1, 1, tzinfo=UTC)
 DEFAULT_FLAVORS = (("small", 4096, 1), ("medium", 8192, 2), ("large", 16384, 4))
 DEFAULT_PROJECT_ID = "project-1"
 DEFAULT_DOMAIN_ID = "domain-1"
+
+_AMOUNTS = ("memory_bytes", "vcpus")
+_SUMS = {
+    f"{kind}_{amount}": f"""
+    coalesce(sum(blocked_{amount}), 0) FROM capacity_reservation
+    WHERE kind = '{kind}' AND (target_host_id = %(host_id)s OR confirmed_host_id = %(host_id)s)
+    """
+    for kind in ReservationKind.values
+    for amount in _AMOUNTS
+} | {
+    f"allocated_{amount}": f"""
+    coalesce(sum({amount}), 0) FROM hosts_instance WHERE host_id = %(host_id)s
+    """
+    for amount in _AMOUNTS
+}
+_GIVEN = ("zone", "counted_from", "effective_memory_bytes", "effective_vcpus")
+_COLUMNS = (*_GIVEN, *_SUMS)
+_RECOUNT = f"""
+INSERT INTO capacity_hostcapacity (host_id, {", ".join(_COLUMNS)})
+VALUES (%(host_id)s, {", ".join(f"%({column})s" for column in _GIVEN)},
+        {", ".join(f"(SELECT {total})" for total in _SUMS.values())})
+ON CONFLICT (host_id) DO UPDATE
+SET {", ".join(f"{column} = EXCLUDED.{column}" for column in _COLUMNS)}
+RETURNING *
+"""  # noqa: S608 - constants only
 
 _numbers = itertools.count(1)
 
@@ -57,19 +83,24 @@ def make_uuid() -> str:
     return f"00000000-0000-4000-8000-{next(_numbers):012d}"
 
 
+def _put(row: _Row, key: str, *columns: str) -> _Row:
+    """Write a row, or these columns of the one with its key, in one statement."""
+    (made,) = type(row)._default_manager.bulk_create(
+        [row], update_conflicts=True, unique_fields=[key], update_fields=columns
+    )
+    return made
+
+
 def make_domain(openstack_id: str = DEFAULT_DOMAIN_ID, name: str = "") -> Domain:
-    return Domain.objects.update_or_create(
-        openstack_id=openstack_id, defaults={"name": name or openstack_id}
-    )[0]
+    row = Domain(openstack_id=openstack_id, name=name or openstack_id)
+    return _put(row, "openstack_id", "name")
 
 
 def make_project(
     openstack_id: str = DEFAULT_PROJECT_ID, *, name: str = "", domain_id: str = DEFAULT_DOMAIN_ID
 ) -> Project:
-    return Project.objects.update_or_create(
-        openstack_id=openstack_id,
-        defaults={"name": name or openstack_id, "domain_id": domain_id},
-    )[0]
+    row = Project(openstack_id=openstack_id, name=name or openstack_id, domain_id=domain_id)
+    return _put(row, "openstack_id", "name", "domain_id")
 
 
 def make_host(
@@ -142,8 +173,8 @@ def make_group(
         quota: Resources that have quota.
         content_changed_at: Time of the last content change: the info version.
     """
-    Domain.objects.get_or_create(
-        openstack_id=DEFAULT_DOMAIN_ID, defaults={"name": DEFAULT_DOMAIN_ID}
+    Domain.objects.bulk_create(
+        [Domain(openstack_id=DEFAULT_DOMAIN_ID, name=DEFAULT_DOMAIN_ID)], ignore_conflicts=True
     )
     rows = [
         make_flavor(flavor_name, memory_mib, vcpus, group=name)
@@ -159,8 +190,10 @@ def make_group(
         ram_core_ratio_min_mib=None if len(ratios) == 1 else ratios[0],
         ram_core_ratio_max_mib=None if len(ratios) == 1 else ratios[-1],
     )
-    for position, row in enumerate(rows):
-        FlavorGroupMember.objects.create(group=group, flavor=row, position=position)
+    FlavorGroupMember.objects.bulk_create(
+        FlavorGroupMember(group=group, flavor=row, position=position)
+        for position, row in enumerate(rows)
+    )
     make_group_settings(
         name, ram_unit_gib=ram_unit_gib, handles=handles, capacity=capacity, quota=quota
     )
@@ -187,14 +220,13 @@ def make_group_settings(
 
 def make_snapshot(content_changed_at: datetime | None = DEFAULT_CONTENT_CHANGE_AT) -> None:
     """Say that flavor groups were extracted."""
-    FlavorGroupSnapshot.objects.update_or_create(
+    row = FlavorGroupSnapshot(
         singleton=True,
-        defaults={
-            "is_ready": True,
-            "last_extracted_at": content_changed_at,
-            "last_content_change_at": content_changed_at,
-        },
+        is_ready=True,
+        last_extracted_at=content_changed_at,
+        last_content_change_at=content_changed_at,
     )
+    _put(row, "singleton", "is_ready", "last_extracted_at", "last_content_change_at")
 
 
 def make_group_capacity(
@@ -518,33 +550,20 @@ def make_event(
 
 def recount_room(host: Host) -> HostCapacity:
     """Set a host's capacity row to what its VMs and reservations add up to."""
-    totals: dict[str, Any] = {
-        "zone": host.zone,
-        "effective_memory_bytes": host.effective_memory_bytes,
-        "effective_vcpus": host.effective_vcpus,
-    }
-    running = host.instances.aggregate(memory=Sum("memory_bytes"), vcpus=Sum("vcpus"))
-    totals["allocated_memory_bytes"] = running["memory"] or 0
-    totals["allocated_vcpus"] = running["vcpus"] or 0
-    here = Reservation.objects.filter(Q(target_host=host) | Q(confirmed_host=host))
-    for kind in ReservationKind.values:
-        held = here.filter(kind=kind).aggregate(
-            memory=Sum("blocked_memory_bytes"), vcpus=Sum("blocked_vcpus")
-        )
-        totals[f"{kind}_memory_bytes"] = held["memory"] or 0
-        totals[f"{kind}_vcpus"] = held["vcpus"] or 0
-    totals["counted_from"] = chosen_source()
-    return HostCapacity.objects.update_or_create(host=host, defaults=totals)[0]
+    given = {column: getattr(host, column) for column in _GIVEN if column != "counted_from"}
+    row = {"host_id": host.pk, "counted_from": chosen_source(), **given}
+    return HostCapacity.objects.raw(_RECOUNT, row)[0]
 
 
 def _blocked(slot: Reservation) -> ResourceVector:
+    allocations = list(slot.allocations.all())
     sums = {
         state: ResourceVector(
             memory_bytes=sum(row.memory_bytes for row in rows),
             vcpus=sum(row.vcpus for row in rows),
         )
         for state in AllocationState.values
-        for rows in [list(slot.allocations.filter(state=state))]
+        for rows in [[row for row in allocations if row.state == state]]
     }
     whole = ResourceVector(memory_bytes=slot.memory_bytes, vcpus=slot.vcpus)
     if slot.target_host_id != slot.confirmed_host_id:
