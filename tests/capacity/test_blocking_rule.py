@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pytest
 from django.db import transaction
 from django.utils import timezone
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import blocks_by_host, rebuild_host_capacity, refresh_blocks
@@ -23,6 +23,7 @@ from journal.statements import fetch_rows
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
 from tests.claims import assert_slots_block_by_the_rule
+from tests.examples import few
 from tests.factories import (
     make_commitment,
     make_group,
@@ -97,7 +98,7 @@ def slot_with(
 
 
 @pytest.mark.sql("capacity_wanted_blocks", "capacity_vms_in_slot")
-@settings(max_examples=60)
+@few(25)
 @given(target=places, confirmed=places, inside=st.lists(vms, max_size=4))
 def test_statement_and_plan_block_the_same(
     target: str | None, confirmed: str | None, inside: list[Vm]
@@ -114,7 +115,7 @@ def test_statement_and_plan_block_the_same(
 
 
 @pytest.mark.sql("capacity_settle_claims", "capacity_join_slots")
-@settings(max_examples=60)
+@few(25)
 @given(
     target=places,
     confirmed=places,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import SchedulingDecision
@@ -15,6 +15,7 @@ from scheduling.record import record_run
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
 from tests.domain.scheduling.worlds import ask, host_rows
+from tests.examples import few
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +26,7 @@ def _write_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "_after_commit", lambda write: write())
 
 
-@settings(max_examples=40)
+@few(20)
 @given(st.lists(host_rows, max_size=9, unique_by=lambda row: row.name), st.integers(1, 12))
 def test_a_stored_run_tells_of_each_host_what_explaining_it_tells(
     rows: list[HostRow], memory_gib: int

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.figures.group_capacity import ensure_fresh
@@ -23,6 +23,7 @@ from capacity.models import (
 from commitments.models import Commitment
 from hosts.models import Flavor, Host, HostStatus, Instance
 from scheduling.resources import GIB, ResourceVector
+from tests.examples import few
 from tests.factories import make_commitment, make_group, make_host, make_reservation, make_slot
 from tests.factories import make_vm as make_running_vm
 
@@ -131,7 +132,7 @@ def usable_rooms() -> list[HostCapacity]:
     return list(HostCapacity.objects.filter(host__status=HostStatus.ENABLED).select_related("host"))
 
 
-@settings(max_examples=20)
+@few(10)
 @given(drawn=regions())
 def test_shares_never_exceed_what_hosts_have_left(drawn: dict[str, Any]) -> None:
     clear()
@@ -151,7 +152,7 @@ def test_shares_never_exceed_what_hosts_have_left(drawn: dict[str, Any]) -> None
         assert row.free_vcpus <= (row.total_vcpus or 0)
 
 
-@settings(max_examples=20)
+@few(10)
 @given(drawn=regions())
 def test_every_probe_counts_what_a_slow_look_at_the_rows_counts(drawn: dict[str, Any]) -> None:
     clear()
@@ -177,7 +178,7 @@ def test_every_probe_counts_what_a_slow_look_at_the_rows_counts(drawn: dict[str,
         assert (row.placeable_vms, row.placeable_hosts) == (sum(now), sum(map(bool, now)))
 
 
-@settings(max_examples=20)
+@few(10)
 @given(
     host_sizes=st.lists(st.integers(1, 16), min_size=1, max_size=4),
     taken=st.integers(0, 8),

@@ -6,7 +6,6 @@ import pytest
 from django.conf import LazySettings
 from django.db import DatabaseError, connection, transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.host_table import current_host_table, verify_host_table
@@ -28,6 +27,7 @@ from tests.capacity.pipeline_moves import (
     learn,
     save,
 )
+from tests.examples import few
 from tests.factories import make_commitment
 from tests.process_tables import reset_host_table
 
@@ -105,7 +105,7 @@ def start() -> None:
 
 
 @pytest.mark.sql("capacity_changes", "capacity_touched_with_vms", "capacity_pipeline_mark")
-@hypothesis_settings(max_examples=15)
+@few(8)
 @given(script=st.lists(steps, min_size=60, max_size=120))
 def test_incremental_table_and_pipelines_equal_rebuilt_ones_whatever_overlapping_transactions_do(
     writers: list[Writer], script: list[tuple[Move | str, int, int]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.host_table import current_host_table
@@ -26,6 +26,7 @@ from scheduling.filters import filter_has_enough_capacity
 from scheduling.request import PlacementRequest
 from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.blocked_views import AllocationView, ReservationView, unused_reservation_capacity
+from tests.examples import few
 from tests.factories import make_commitment, make_group, make_hosts, make_slot, make_vm
 from tests.ledger import end_placement, expect_in_slot
 
@@ -183,7 +184,7 @@ def assert_blocks_are_those_of_the_pure_rule() -> None:
         assert blocked == unused_reservation_capacity(view, in_flight_vm_uuids=held)
 
 
-@settings(max_examples=40)
+@few(15)
 @given(steps=st.lists(operations, min_size=3, max_size=12))
 def test_ledger_equals_its_rows_after_every_operation(steps: list[tuple[Any, ...]]) -> None:
     savepoint = transaction.savepoint()

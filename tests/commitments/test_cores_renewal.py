@@ -10,7 +10,6 @@ import pytest
 from django.db import transaction
 from django.db.models import Sum
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from commitments.domain.changeset import CommitmentChange
@@ -18,6 +17,7 @@ from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment
 from tests.commitments.change_requests import CORES, NOW, change, decide
 from tests.commitments.due_rows import repair
+from tests.examples import few
 from tests.factories import make_group, make_host
 from tests.process_tables import reset_host_table
 
@@ -138,7 +138,7 @@ def test_a_split_of_cores_is_not_spoiled_by_who_is_asked_first() -> None:
     renewed=st.integers(1, VCPUS),
     chunk=st.integers(1, 3),
 )
-@hypothesis_settings(max_examples=25, deadline=None)
+@few(10)
 def test_no_renewal_of_cores_up_to_what_ended_ever_fails(
     amounts: list[int], renewed: int, chunk: int
 ) -> None:

@@ -12,7 +12,6 @@ from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -26,6 +25,7 @@ from scheduling.resources import GIB, ResourceVector
 from tests.commitments.change_requests import NOW, RAM, change, decide, decide_ram
 from tests.commitments.due_rows import make_all_due, repair
 from tests.commitments.slot_worlds import move, verify
+from tests.examples import few
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_ledger_holds
 from tests.process_tables import reset_host_table
@@ -310,7 +310,7 @@ cuts = st.sets(st.integers(min_value=1, max_value=15), max_size=4)
     inside=st.lists(vms, max_size=4),
     rounds=st.lists(cuts, min_size=1, max_size=3),
 )
-@hypothesis_settings(max_examples=25, deadline=None)
+@few(10)
 def test_no_split_or_merge_changes_what_hosts_have(
     sizes: tuple[int, ...], inside: list[tuple[int, int, int, str]], rounds: list[set[int]]
 ) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import pytest
 from django.db import transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -19,6 +18,7 @@ from commitments.models import Commitment
 from commitments.services.change import ChangeOutcome, change_commitments
 from hosts.models import Aggregate, Host, HostStatus
 from tests.commitments.change_requests import ACTOR, NOW, RAM, change, request
+from tests.examples import few
 from tests.factories import make_domain, make_group, make_host, make_project, make_vm
 from tests.ledger import assert_ledger_holds
 from tests.process_tables import reset_host_table
@@ -185,7 +185,7 @@ rooms = st.builds(
 
 
 @given(filled=st.lists(rooms, min_size=1, max_size=4), project=st.sampled_from(["beta", "gamma"]))
-@hypothesis_settings(max_examples=40, deadline=None)
+@few(15)
 def test_a_transfer_is_accepted_if_and_only_if_open_hosts_have_room(
     filled: list[Room], project: str
 ) -> None:

@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.models import HostCapacity, Reservation
@@ -18,6 +17,7 @@ from hosts.models import Host
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
 from tests.commitments.due_rows import repair
+from tests.examples import few
 from tests.factories import make_group, make_host, make_vm
 from tests.ledger import assert_rooms_add_up
 from tests.process_tables import reset_host_table
@@ -153,7 +153,7 @@ def test_others_of_the_zone_do_not_inherit() -> None:
     renewed=st.integers(1, ROOM_GIB),
     chunk=st.integers(1, 3),
 )
-@hypothesis_settings(max_examples=25)
+@few(12)
 def test_no_renewal_up_to_what_ended_ever_fails(
     amounts: list[int], renewed: int, chunk: int
 ) -> None:

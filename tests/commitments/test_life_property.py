@@ -466,7 +466,7 @@ def test_promises_and_ledger_hold_whatever_happens() -> None:
     run_state_machine_as_test(
         Life,
         settings=hypothesis_settings(
-            max_examples=200 if is_thorough() else 12,
+            max_examples=200 if is_thorough() else 8,
             stateful_step_count=40 if is_thorough() else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.figures.probe_pipelines import current_probes
@@ -46,6 +45,7 @@ from hosts.models import (
 )
 from scheduling.resources import GIB
 from tests.commitments.change_requests import change, decide_ram
+from tests.examples import few
 from tests.factories import (
     make_commitment,
     make_domain,
@@ -275,7 +275,7 @@ def counted() -> int:
 
 @pytest.mark.usefixtures("_pipelines")
 def test_every_path_takes_a_host_that_admission_would_accept(settings: Any) -> None:
-    @hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @few(10, suppress_health_check=list(HealthCheck))
     @given(world=worlds)
     def check(world: World) -> None:
         slot = world.make(settings)

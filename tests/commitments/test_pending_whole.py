@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.models import HostCapacity, Reservation
@@ -19,6 +18,7 @@ from journal.actors import task_actor
 from scheduling.resources import GIB
 from tests.commitments.change_requests import NOW, change, decide_ram
 from tests.commitments.due_rows import A, B, change_spec, conditions, due, make_all_due, repair
+from tests.examples import few
 from tests.factories import make_commitment, make_group, make_host, make_slot
 from tests.ledger import assert_rooms_add_up, fingerprint
 from tests.process_tables import reset_host_table
@@ -157,7 +157,7 @@ def fresh_cloud() -> Iterator[None]:
 
 
 @given(steps=steps)
-@hypothesis_settings(max_examples=25, deadline=None)
+@few(10)
 def test_no_history_leaves_a_part(steps: list[tuple[str, int, str, str]]) -> None:
     with fresh_cloud():
         for uuid, amount_gib, state, writer in steps:
