@@ -110,9 +110,9 @@ class OwnPostgres:
         copy = OwnPostgres(spec=place_for_server(self.spec, home), options=dict(self.options))
         with self.connect() as link:
             link.execute("SELECT pg_backup_start('copy', true)")
-            _copy_files(self.spec.data, copy.spec.data)
+            copy_files(self.spec.data, copy.spec.data)
             label = link.execute("SELECT labelfile FROM pg_backup_stop(false)").fetchone()
-        _copy_files(self.spec.data / "pg_wal", copy.spec.data / "pg_wal")
+        copy_files(self.spec.data / "pg_wal", copy.spec.data / "pg_wal")
         own_label = copy.spec.data / "backup_label"
         own_label.write_text(str((label or ("",))[0]))
         if copy.spec.account is not None:
@@ -201,7 +201,7 @@ def place_for_server(like: ServerSpec, home: Path) -> ServerSpec:
     return spec
 
 
-def _copy_files(source: Path, target: Path) -> None:
+def copy_files(source: Path, target: Path) -> None:
     """Copy a directory with owners and modes; what is there already is replaced."""
     subprocess.run(["cp", "-aT", str(source), str(target)], check=True)  # noqa: S603, S607 - ours
 
@@ -242,7 +242,7 @@ def own_postgres(
     with tempfile.TemporaryDirectory(prefix="own-pg-", dir=usual.home.parent) as home:
         spec = place_for_server(replace(usual, log=directory / "postgres.log"), Path(home))
         if data is not None:
-            _copy_files(data, spec.data)
+            copy_files(data, spec.data)
         servers.prepare(spec)
         server = OwnPostgres(spec=spec)
         server.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from config.launcher.processes import wait_until
-from tests.e2e.own_postgres import OwnPostgres
+from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Answer, WebServer, manage
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
@@ -21,13 +22,24 @@ PLACEMENT = {"OpenStack-API-Version": "placement 1.39"}
 SHORT = {"HEADROOM_DEADLINES__WEB_LOCK_SECONDS": "1"}
 
 
-@pytest.fixture
-def web(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
-    """A web server whose requests wait a second for locks."""
-    manage(tmp_path, "configure_database", DATABASE_URL=postgres.url, **SHORT)
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stuck")
+
+
+@pytest.fixture(scope="module")
+def postgres(directory: Path, with_region: Path) -> Iterator[OwnPostgres]:
+    with own_postgres(directory, os.environ, with_region) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def web(directory: Path, postgres: OwnPostgres) -> Iterator[WebServer]:
+    """A web server whose requests wait a second for locks, until the last test kills it."""
+    manage(directory, "configure_database", DATABASE_URL=postgres.url, **SHORT)
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["admin"]}]
     overrides = {"DATABASE_URL": postgres.url, "HEADROOM_TOKENS": json.dumps(tokens), **SHORT}
-    server = WebServer(directory=tmp_path, overrides=overrides)
+    server = WebServer(directory=directory, overrides=overrides)
     server.start()
     yield server
     server.end()

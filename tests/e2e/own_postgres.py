@@ -1,13 +1,15 @@
 """PostgreSQL servers of one test, to be stopped, started and changed under our processes.
 
-Migrating takes longer than most of these tests: it is done once in a session, and each server
-begins with a copy of those files.
+Migrating takes longer than most of these tests: it is done once in a run, whichever of its
+processes asks first, and each server begins with a copy of those files.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,12 @@ from cloud.postgres import (
     DATABASE,
     PATIENCE_SECONDS,
     OwnPostgres,
+    copy_files,
     either,
     own_postgres,
     standby_of,
 )
+from config.launcher.places import locked
 from tests.e2e.processes import manage
 
 __all__ = [
@@ -34,23 +38,48 @@ __all__ = [
 ]
 
 REGION = Path(__file__).parents[1] / "data" / "mini-cloud-region.json"
+MIGRATE = ("migrate", "--verbosity", "0")
+IMPORT = ("import_region", str(REGION))
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a directory of this run that whichever of its processes comes first has filled.
+
+    Args:
+        factory: Of a process of the run, each of which has its own directory in the run's.
+        name: Of the directory.
+        make: Fills a directory that it makes itself.
+    """
+    here = factory.getbasetemp()
+    shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
+    made = shared / name
+    with locked(shared / f"{name}.lock"):
+        if not made.exists():
+            unfinished = shared / f"{name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            make(unfinished)
+            unfinished.rename(made)
+    return made
 
 
 @pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of a server whose database is migrated and empty."""
-    directory = tmp_path_factory.mktemp("migrated")
-    with own_postgres(directory, os.environ) as server:
-        manage(directory, "migrate", "--verbosity", "0", DATABASE_URL=server.url)
-        server.stop()
-        yield server.spec.data
+    return made_once(tmp_path_factory, "migrated", partial(_fill, tmp_path_factory, MIGRATE))
 
 
 @pytest.fixture(scope="session")
-def with_region(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[Path]:
+def with_region(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Path:
     """The files of a server whose database has a region."""
-    directory = tmp_path_factory.mktemp("with_region")
-    with own_postgres(directory, os.environ, migrated) as server:
-        manage(directory, "import_region", str(REGION), DATABASE_URL=server.url)
+    fill = partial(_fill, tmp_path_factory, IMPORT, data=migrated)
+    return made_once(tmp_path_factory, "with_region", fill)
+
+
+def _fill(
+    factory: pytest.TempPathFactory, command: Sequence[str], into: Path, data: Path | None = None
+) -> None:
+    directory = factory.mktemp("filling")
+    with own_postgres(directory, os.environ, data) as server:
+        manage(directory, *command, DATABASE_URL=server.url)
         server.stop()
-        yield server.spec.data
+        copy_files(server.spec.data, into)

@@ -77,22 +77,27 @@ def statuses(web: WebServer, calls: dict[str, Call]) -> dict[str, int]:
     return {name: asked(web, call).status for name, call in calls.items()}
 
 
-@pytest.fixture
-def postgres(tmp_path: Path, with_region: Path) -> Iterator[OwnPostgres]:
-    with own_postgres(tmp_path, os.environ, with_region) as server:
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("away")
+
+
+@pytest.fixture(scope="module")
+def postgres(directory: Path, with_region: Path) -> Iterator[OwnPostgres]:
+    with own_postgres(directory, os.environ, with_region) as server:
         yield server
 
 
-@pytest.fixture
-def web(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
-    """A web server of one process, on a database with a region in it."""
+@pytest.fixture(scope="module")
+def web(postgres: OwnPostgres, directory: Path) -> Iterator[WebServer]:
+    """A web server of one process, on a database with a region in it; it outlives every outage."""
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
     overrides = {
         "DATABASE_URL": postgres.url,
         "GRANIAN_WORKERS": "1",
         "HEADROOM_TOKENS": json.dumps(tokens),
     }
-    server = WebServer(directory=tmp_path, overrides=overrides)
+    server = WebServer(directory=directory, overrides=overrides)
     server.start()
     yield server
     server.kill()
