@@ -244,7 +244,7 @@ class Known(Names):
 
 
 @given(
-    known=st.dictionaries(UUIDS, TEXTS.filter(bool), max_size=3),
+    known=st.dictionaries(UUIDS, TEXTS.filter(str.strip), max_size=3),
     unknown=st.lists(UUIDS, max_size=2),
     between=st.lists(TEXTS, min_size=6, max_size=6),
     order=st.randoms(use_true_random=False),
