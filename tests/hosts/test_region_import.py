@@ -13,7 +13,7 @@ from capacity.models import FlavorGroup, HostCapacity, ProjectQuota, Reservation
 from commitments.models import Commitment, CommitmentEvent
 from failover.models import FailoverPolicy
 from hosts.models import Aggregate, Domain, Flavor, Host, Image, Instance, Project, ServerGroup
-from hosts.region.run import ImportProgress
+from hosts.region.run import ImportProgress, ImportReport
 from hosts.services.region_import import import_region
 from journal.actors import Actor
 from journal.models import AuditEntry
@@ -61,7 +61,8 @@ def newest_changed_xids() -> dict[str, Any]:
     return found
 
 
-def test_the_real_dump_is_loaded_as_it_is() -> None:
+@pytest.mark.sql("resolve_instances")
+def test_the_real_dump_is_loaded_as_it_is_and_a_second_import_writes_nothing() -> None:
     report = load(REGION, LIMES)
     assert Host.objects.count() == 18
     assert Instance.objects.count() == 53
@@ -74,10 +75,24 @@ def test_the_real_dump_is_loaded_as_it_is() -> None:
     assert FailoverPolicy.objects.count() == 2
     assert set(FlavorGroup.objects.values_list("name", flat=True)) == {"general", "gpu", "v2"}
     assert report.of("limes.commitments").created == Commitment.objects.count() == 10
+    assert_skipped_is_listed(report)
+    assert_hosts_are_whole()
+    assert_vms_without_a_host_consume_nothing()
+
+    before, events = newest_changed_xids(), CommitmentEvent.objects.count()
+    audit = AuditEntry.objects.count()
+    again = load(REGION, LIMES)
+    assert {name: counts.changed for name, counts in again.counts.items() if counts.changed} == {}
+    assert again.of("compute.servers").unchanged == 53
+    assert newest_changed_xids() == before
+    assert CommitmentEvent.objects.count() == events
+    assert AuditEntry.objects.count() == audit
+
+    load(LIMES, prune=True)  # a section that no file holds is left alone
+    assert (Host.objects.count(), Instance.objects.count()) == (18, 53)
 
 
-def test_every_object_of_the_real_dump_that_is_skipped_is_listed_with_its_reason() -> None:
-    report = load(REGION, LIMES)
+def assert_skipped_is_listed(report: ImportReport) -> None:
     listed = {
         kept: {
             (remark.section, remark.object_id, remark.reason)
@@ -91,28 +106,8 @@ def test_every_object_of_the_real_dump_that_is_skipped_is_listed_with_its_reason
     assert report.of("limes.commitments").skipped == len(MINI_SKIPS)
 
 
-def test_no_commitment_beside_the_real_dump_names_a_group_by_mistake() -> None:
-    report = load(REGION, LIMES, with_ended=True)
-    skipped = {remark.reason for remark in report.remarks if not remark.is_kept}
-    wrong_on_purpose = {
-        "unknown_flavor_group",
-        "invalid_resource_name",
-        "empty_uuid",
-        "unit_mismatch",
-    }
-    assert skipped == {*wrong_on_purpose, "non_compute"}
-    assert report.of("limes.commitments").skipped == len(skipped)
-    assert report.notes == []
-
-
-def test_a_rule_that_the_extra_spec_overrules_is_explained(tmp_path: Path) -> None:
-    rules = {"headroom": {"flavor_group_rules": [{"group": "hana", "flavor": "hana_*"}]}}
-    report = load(REGION, write_file(tmp_path, rules))
-    assert any("hana_* -> hana" in note and "hana_c24_m365 in v2" in note for note in report.notes)
-
-
-def test_hosts_of_the_real_dump_have_zone_capacity_traits_and_nested_providers() -> None:
-    load(REGION)
+def assert_hosts_are_whole() -> None:
+    """They have zone, capacity, traits and nested providers."""
     general = Host.objects.get(name="node001-az-a")
     assert general.zone == "az-a"
     assert general.effective_vcpus == 128
@@ -129,9 +124,7 @@ def test_hosts_of_the_real_dump_have_zone_capacity_traits_and_nested_providers()
     assert (disabled.status, disabled.disabled_reason) == ("disabled", "firmware update")
 
 
-@pytest.mark.sql("resolve_instances")
-def test_vms_without_a_host_are_kept_and_consume_nothing() -> None:
-    load(REGION)
+def assert_vms_without_a_host_consume_nothing() -> None:
     assert Instance.objects.filter(host__isnull=True).count() == 2
     placed = Instance.objects.filter(host__isnull=False)
     assert sum(room.allocated_vcpus for room in HostCapacity.objects.all()) == sum(
@@ -139,16 +132,29 @@ def test_vms_without_a_host_are_kept_and_consume_nothing() -> None:
     )
 
 
-def test_a_second_import_writes_nothing() -> None:
-    load(REGION, LIMES)
-    before, events = newest_changed_xids(), CommitmentEvent.objects.count()
-    audit = AuditEntry.objects.count()
-    report = load(REGION, LIMES)
-    assert {name: counts.changed for name, counts in report.counts.items() if counts.changed} == {}
-    assert report.of("compute.servers").unchanged == 53
-    assert newest_changed_xids() == before
-    assert CommitmentEvent.objects.count() == events
-    assert AuditEntry.objects.count() == audit
+def test_ended_commitments_become_history_when_asked_for_and_none_is_skipped_by_mistake() -> None:
+    report = load(REGION, LIMES, with_ended=True)
+    skipped = {remark.reason for remark in report.remarks if not remark.is_kept}
+    wrong_on_purpose = {
+        "unknown_flavor_group",
+        "invalid_resource_name",
+        "empty_uuid",
+        "unit_mismatch",
+    }
+    assert skipped == {*wrong_on_purpose, "non_compute"}
+    assert report.of("limes.commitments").skipped == len(skipped)
+    assert report.notes == []
+    ended = Commitment.objects.filter(state__in=("superseded", "expired"))
+    assert sorted(ended.values_list("state", "ready_reason", "next_reconcile_at")) == [
+        ("expired", "expired", None),
+        ("superseded", "superseded", None),
+    ]
+
+
+def test_a_rule_that_the_extra_spec_overrules_is_explained(tmp_path: Path) -> None:
+    rules = {"headroom": {"flavor_group_rules": [{"group": "hana", "flavor": "hana_*"}]}}
+    report = load(REGION, write_file(tmp_path, rules))
+    assert any("hana_* -> hana" in note and "hana_c24_m365 in v2" in note for note in report.notes)
 
 
 def test_a_dry_run_reports_the_same_and_changes_nothing() -> None:
@@ -157,12 +163,6 @@ def test_a_dry_run_reports_the_same_and_changes_nothing() -> None:
     assert report.of("limes.commitments").created == 10
     assert not Host.objects.exists()
     assert not Commitment.objects.exists()
-
-
-def test_commitments_are_placed_after_the_import() -> None:
-    report = load(REGION, LIMES, place=True)
-    assert report.placement["accepted"] >= 5
-    assert Reservation.objects.filter(target_host__isnull=False).exists()
 
 
 def test_steps_that_know_how_much_there_is_to_do_tell_how_much_is_done() -> None:
@@ -183,15 +183,6 @@ def test_steps_that_know_how_much_there_is_to_do_tell_how_much_is_done() -> None
     assert sizes["slots"] == Commitment.objects.exclude(last_reconcile_at=None).count() > 0
     assert sizes["VMs in slots"] == Host.objects.values("zone").distinct().count() > 0
     assert done == sizes
-
-
-def test_ended_commitments_become_history_when_asked_for() -> None:
-    load(REGION, LIMES, with_ended=True)
-    ended = Commitment.objects.filter(state__in=("superseded", "expired"))
-    assert sorted(ended.values_list("state", "ready_reason", "next_reconcile_at")) == [
-        ("expired", "expired", None),
-        ("superseded", "superseded", None),
-    ]
 
 
 def test_the_order_of_the_files_does_not_matter() -> None:
@@ -372,14 +363,10 @@ def test_flavors_may_swap_their_names(tmp_path: Path) -> None:
     }
 
 
-def test_without_prune_nothing_is_removed(tmp_path: Path) -> None:
+def test_prune_removes_what_the_files_do_not_hold(tmp_path: Path) -> None:
     load(REGION, LIMES)
     load(small(tmp_path))
     assert Host.objects.count() == 19
-
-
-def test_prune_removes_what_the_files_do_not_hold(tmp_path: Path) -> None:
-    load(REGION, LIMES)
     report = load(small(tmp_path), prune=True, accepts_shrink=True)
     assert list(Host.objects.values_list("name", flat=True)) == ["node1"]
     assert list(Instance.objects.values_list("openstack_id", flat=True)) == ["v1"]
@@ -390,14 +377,9 @@ def test_prune_removes_what_the_files_do_not_hold(tmp_path: Path) -> None:
     assert HostCapacity.objects.count() == 1
 
 
-def test_prune_leaves_sections_alone_that_no_file_holds() -> None:
-    load(REGION, LIMES)
-    load(LIMES, prune=True)
-    assert (Host.objects.count(), Instance.objects.count()) == (18, 53)
-
-
 def test_prune_keeps_hosts_and_commitments_with_reservations_and_says_so(tmp_path: Path) -> None:
-    load(REGION, LIMES, place=True)
+    placed = load(REGION, LIMES, place=True)
+    assert placed.placement["accepted"] >= 5
     holding = set(Reservation.objects.values_list("target_host__name", flat=True)) - {None}
     assert holding
     report = load(small(tmp_path), prune=True, accepts_shrink=True)
