@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import Reservation, ReservationAllocation
@@ -14,6 +14,7 @@ from failover.domain.slots import FailoverSlot, SlotUser
 from failover.models import FailoverReservation
 from hosts.models import Host, Instance
 from tests.domain.failover.oracle import SLOT, five_rules_hold
+from tests.examples import few
 from tests.factories import make_allocation, make_hosts, make_reservation, make_vm
 
 INSERT = """
@@ -217,7 +218,7 @@ NAMES = tuple(f"v{number}" for number in range(6))
 
 
 @pytest.mark.sql("failover_enforce_rules")
-@settings(max_examples=40)
+@few(20)
 @given(
     homes=st.lists(st.sampled_from("123456"), min_size=6, max_size=6),
     places=st.lists(st.sampled_from("123456"), min_size=1, max_size=4),

@@ -6,7 +6,6 @@ come, go, move, stop and are resized, and hosts that die, return, refuse VMs and
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from datetime import timedelta
 from itertools import combinations
@@ -15,7 +14,6 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -39,6 +37,7 @@ from tests.domain.failover.oracle import (
     private_survivors,
     simultaneous_places,
 )
+from tests.examples import few, is_thorough
 from tests.failover.zones import flavor, hosts, plain_slots, require, vm
 from tests.ledger import assert_rooms_add_up
 from tests.process_tables import reset_host_table
@@ -256,13 +255,11 @@ class Zone(RuleBasedStateMachine):
 
 
 def test_rules_and_survival_hold_whatever_happens() -> None:
-    is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     run_state_machine_as_test(
         Zone,
-        settings=hypothesis_settings(
-            max_examples=60 if is_thorough else 10,
-            stateful_step_count=40 if is_thorough else 20,
-            deadline=None,
+        settings=few(
+            8,
+            stateful_step_count=40 if is_thorough() else 20,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.sql import load_sql
 from hosts.models import Host, HostCondition
+from tests.examples import few
 from tests.factories import make_host
 
 KEPT = "hosts_host_keep_conditions"
@@ -97,7 +98,7 @@ STATED = st.dictionaries(
 )
 
 
-@settings(max_examples=30)
+@few(15)
 @given(st.lists(STATED, max_size=6))
 def test_rows_are_what_is_stated_after_whatever_reports(reports: list[dict[str, str]]) -> None:
     Host.objects.filter(name="drawn").delete()

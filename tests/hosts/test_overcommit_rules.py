@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import HostCapacity
@@ -19,6 +19,7 @@ from hosts.services.host_orders import HostOrder, change_host
 from hosts.services.overcommit_rules import reconcile_overcommit, remove_rule, save_rule
 from journal.actors import Actor
 from journal.models import AuditEntry
+from tests.examples import few
 from tests.factories import make_host
 from tests.hosts.region_files import load, small_region, write_file
 
@@ -193,7 +194,7 @@ RULES = st.tuples(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@few(12)
 @given(st.sets(TRAITS), st.lists(RULES, max_size=4))
 @pytest.mark.django_db(transaction=True)
 def test_whatever_the_rules_the_last_word_for_each_resource_counts(

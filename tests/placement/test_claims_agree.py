@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -15,6 +14,7 @@ from capacity.nova.in_flight import InFlightAsk, hold_in_flight
 from hosts.models import Host
 from placement.tasks import reconcile_hosts
 from scheduling.resources import ResourceVector
+from tests.examples import few
 from tests.factories import (
     make_commitment,
     make_group,
@@ -62,9 +62,7 @@ def placement(settings: Any) -> PlacementClient:
     return PlacementClient(X_Roles="admin,service")
 
 
-@hypothesis_settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@few(25)
 @given(
     world=st.lists(hosts, min_size=1, max_size=3),
     flavor=st.sampled_from(FLAVORS),

@@ -12,7 +12,6 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 from hypothesis import HealthCheck, example, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.figures.probe_pipelines import current_probes
@@ -28,6 +27,7 @@ from scheduling.resources import GIB, ZERO, ResourceVector
 from tests.api.scheduler_client import DATA, READ_ONLY, NovaClient
 from tests.blocked_twice import blocked_twice_by_row
 from tests.commitments.change_requests import change, decide
+from tests.examples import few
 from tests.factories import (
     make_commitment,
     make_group,
@@ -184,7 +184,7 @@ def offered(
     return nova.hosts(body)
 
 
-@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@few(20, suppress_health_check=list(HealthCheck))
 @given(
     world=st.lists(rooms, min_size=1, max_size=3),
     flavor=st.sampled_from(sorted(FLAVORS)),
@@ -213,7 +213,7 @@ def test_what_a_dry_run_grants_is_granted_and_holds_for_claims(
     liquid = settings.HEADROOM.liquid.model_copy(update={"dry_run_mode": "exact"})
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"liquid": liquid})
 
-    @hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    @few(20, suppress_health_check=list(HealthCheck))
     @given(world=st.lists(rooms, min_size=1, max_size=3), gib=st.integers(1, 8))
     def check(world: list[Room], gib: int) -> None:
         with as_in_a_test_case():
@@ -235,7 +235,7 @@ def test_what_a_dry_run_grants_is_granted_and_holds_for_claims(
     check()
 
 
-@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@few(20, suppress_health_check=list(HealthCheck))
 @given(world=st.lists(rooms, min_size=1, max_size=3))
 def test_a_host_that_capacity_counts_takes_a_claim(
     placement: PlacementClient, world: list[Room]
@@ -256,7 +256,7 @@ def test_a_host_that_capacity_counts_takes_a_claim(
             assert flavor.placeable_hosts <= taken, flavor
 
 
-@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@few(20, suppress_health_check=list(HealthCheck))
 @given(
     world=st.lists(rooms.map(lambda room: room._replace(lost_gib=0)), min_size=1, max_size=3),
     flavor=st.sampled_from(sorted(FLAVORS)),
@@ -300,7 +300,7 @@ def test_engines_differ_by_what_slots_and_vms_in_flight_block_together(
             assert (answer.status == 204) is asked.fits_into(room), answer.content
 
 
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@few(20, suppress_health_check=list(HealthCheck))
 @given(
     covered=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=3),
     home_is=st.sampled_from(["up", "down", "fenced", "silent"]),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.db import Error, connection, transaction
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -27,6 +26,7 @@ from placement.services.allocations import (
     ConsumerWrite,
     replace_parameters,
 )
+from tests.examples import few
 from tests.factories import make_vm
 from tests.placement.claim_cloud import OWNER, SMALL, Cloud, cloud_of_claims, make_flight
 from tests.placement.client import PlacementClient, uuid
@@ -61,7 +61,7 @@ claims = st.tuples(
 @pytest.mark.sql(
     "placement_claim", "placement_settle_new", "capacity_settle_new", "capacity_block_slots"
 )
-@hypothesis_settings(max_examples=20)
+@few(12)
 @given(
     world=st.lists(rooms, min_size=1, max_size=2),
     asked=st.lists(claims, min_size=1, max_size=3),

@@ -11,7 +11,6 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from capacity.ledger.rooms import rebuild_host_capacity
@@ -21,6 +20,7 @@ from placement.tasks import reconcile_hosts
 from scheduling.resources import GIB
 from tests.claims import assert_claims_are_the_ledger
 from tests.commitments.slot_worlds import verify
+from tests.examples import few
 from tests.factories import (
     make_allocation,
     make_commitment,
@@ -262,7 +262,7 @@ class Slot(NamedTuple):
 slots = st.builds(Slot, st.sampled_from(sorted(GROUPS)), st.integers(1, 4))
 
 
-@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@few(20, suppress_health_check=list(HealthCheck))
 @given(
     world=st.lists(slots, min_size=1, max_size=4),
     free_gib=st.integers(0, 3),

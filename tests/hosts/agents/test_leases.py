@@ -16,7 +16,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.http import HttpResponse
 from headroom_host_agent.server.identity import Identity
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.agents.leases import fence, sweep
@@ -30,6 +30,7 @@ from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.models import AuditEntry
 from tests.domain.hosts.silence import after_silence
+from tests.examples import few
 from tests.factories import make_host
 from tests.hosts.agents.agents import enrolled, signed
 from tests.hosts.agents.test_enrolment import code_of
@@ -283,11 +284,7 @@ def test_the_silence_of_most_agents_is_not_believed() -> None:
     assert swept() == {"suspect": 0, "down": 5}
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@few(20)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from(list(Liveness)), st.integers(-40, 200), st.integers(0, 200)),

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.agents.enrolment import revoke_key
 from hosts.agents.models import HostAgent, HostKey, RequestNonce
 from hosts.agents.signed import key_again
 from journal.actors import Actor
+from tests.examples import few
 from tests.factories import make_host
 from tests.hosts.agents.agents import Signed, enrolled, report, signed
 from tests.hosts.agents.test_enrolment import code_of
@@ -182,11 +183,7 @@ def test_a_revoked_key_is_good_for_nothing() -> None:
 KNOWN: dict[str, Any] = {}
 
 
-@settings(
-    max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-)
+@few(30)
 @given(
     name=st.sampled_from(
         ["Id", "Key", "Timestamp", "Nonce", "Epoch", "Signature", "body", "path", "method"]
