@@ -35,6 +35,7 @@ from scheduling.filters import (
     filter_has_requested_traits,
     filter_host_instructions,
     filter_status_conditions,
+    tenant_classes_open_to,
 )
 from scheduling.filters.state import filter_takes_slots
 from scheduling.free import FreeColumns, free_columns, free_key
@@ -61,6 +62,7 @@ SLOT_PIPELINE = CompiledPipeline(
         filter_has_enough_capacity,
     ),
     weighers=(kvm_binpack(count_reservations=True),),
+    project_key=tenant_classes_open_to,
 )
 """Places committed slots tightly, with every filter of VMs that says anything of a slot (spec
 scheduling, 7.1, 9.1): one is held only where its project's VM would be allowed. Capacity comes last
@@ -292,7 +294,9 @@ class Batch:
             request.memory_bytes,
             request.vcpus,
             request.zone,
-            request.project_id,
+            request.project_id
+            if self._pipeline.project_key is None
+            else self._pipeline.project_key(self._table, request),
             request.hypervisor_type,
             request.required_traits,
             request.forbidden_traits,

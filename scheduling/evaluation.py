@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduling.columns import BoolColumn, FloatColumn, Int64Column
 from scheduling.decision import Candidate, ClosestHost, StepRemoval
-from scheduling.filters.base import ON_ERROR_SKIP, Filter
+from scheduling.filters.base import ON_ERROR_SKIP, Filter, KeyFunction
 from scheduling.filters.needs import short_of
 from scheduling.filters.operators import is_operator
 from scheduling.free import FreeColumns, Rows
@@ -38,6 +38,8 @@ class CompiledPipeline:
         weighers: Weighers; their contributions are added in this order.
         ignore_preselection: Take all hosts instead of the caller's candidates and their weights.
         version: Version of the definition that it was made from; 0 if there is none.
+        project_key: What its steps depend on of a request's project, besides the room that the
+            project's reservations release; None for the project itself.
     """
 
     name: str
@@ -45,6 +47,7 @@ class CompiledPipeline:
     weighers: tuple[Weigher, ...]
     ignore_preselection: bool = False
     version: int = 0
+    project_key: KeyFunction | None = None
 
 
 class PipelineRunError(Exception):
@@ -395,14 +398,15 @@ class Evaluation:
     def _start_weights(self) -> FloatColumn:
         start: FloatColumn = np.zeros(len(self._table) + 1, dtype=np.float64)
         weights = self._request.weights
-        if weights and not self._pipeline.ignore_preselection:
-            names: Collection[str] = weights
-            if isinstance(weights, HostWeights):
-                names, given = weights.names, weights.column
-            else:
-                given = np.fromiter(weights.values(), dtype=np.float64, count=len(weights))
-            if given.any():
-                start[self._table.rows_of(names)] = given  # those without share the last place
+        if not weights or self._pipeline.ignore_preselection:
+            return start[:-1]
+        names: Collection[str] = weights
+        if isinstance(weights, HostWeights):
+            names, given = weights.names, weights.column
+        else:
+            given = np.fromiter(weights.values(), dtype=np.float64, count=len(weights))
+        if given.any():
+            start[self._table.rows_of(names)] = given  # those without share the last place
         start = start[:-1]
         return np.tanh(start) if self._pipeline.weighers else start
 

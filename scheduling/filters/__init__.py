@@ -30,6 +30,7 @@ from scheduling.filters.tenants import (
     filter_allowed_projects,
     filter_external_customer,
     filter_quota_enforcement,
+    tenant_classes_open_to,
 )
 from scheduling.free import FreeColumns, Rows, free_columns
 
@@ -61,4 +62,5 @@ __all__ = [
     "filter_requested_destination",
     "filter_status_conditions",
     "free_columns",
+    "tenant_classes_open_to",
 ]

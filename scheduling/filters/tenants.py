@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -89,6 +89,12 @@ def _names_a_project(request: PlacementRequest) -> bool:
     return bool(request.project_id) and _is_for_a_vm(request)
 
 
+def _open_codes(classes: Sequence[frozenset[str]], project_id: str) -> tuple[int, ...]:
+    return tuple(
+        code for code, projects in enumerate(classes) if not projects or project_id in projects
+    )
+
+
 def _class_filter(
     name: str,
     classes_of: Callable[[HostTable], tuple[frozenset[str], ...]],
@@ -98,11 +104,7 @@ def _class_filter(
     """Return a filter by classes of tenants: the empty class is open, others list projects."""
 
     def open_classes(table: HostTable, request: PlacementRequest) -> tuple[int, ...]:
-        return tuple(
-            code
-            for code, projects in enumerate(classes_of(table))
-            if not projects or request.project_id in projects
-        )
+        return _open_codes(classes_of(table), request.project_id)
 
     def mask(table: HostTable, request: PlacementRequest, _free: FreeColumns) -> BoolColumn:
         is_open = np.zeros(len(classes_of(table)), dtype=np.bool_)
@@ -133,6 +135,15 @@ filter_aggregate_metadata = _class_filter(
     _is_for_a_vm,
 )
 """Keep hosts whose aggregates are open to all or to the request's project, named or not (7.13)."""
+
+
+def tenant_classes_open_to(table: HostTable, request: PlacementRequest) -> Hashable:
+    """Return what these two filters depend on of the request's project."""
+    project = request.project_id
+    return (
+        _open_codes(table.tenant_classes, project) if _names_a_project(request) else None,
+        _open_codes(table.aggregate_tenant_classes, project) if _is_for_a_vm(request) else None,
+    )
 
 
 def request_quota_verdict(request: PlacementRequest) -> QuotaVerdict:

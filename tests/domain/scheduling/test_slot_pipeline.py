@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine import SLOT_PIPELINE, passing_hosts
+from scheduling.engine import SLOT_PIPELINE, Batch, passing_hosts
 from scheduling.evaluation import CompiledPipeline, PipelineRunError
 from scheduling.intents import Intent
 from scheduling.pipelines import compile_pipeline
@@ -16,7 +16,7 @@ from scheduling.request import PlacementRequest
 from scheduling.shipped_pipelines import SHIPPED
 from scheduling.table import HostTable
 
-from .full_worlds import World, extra_specs, full_worlds
+from .full_worlds import World, extra_specs, full_requests, full_worlds
 
 VM_PIPELINES = ("kvm-general-purpose-load-balancing", "kvm-hana-bin-packing")
 slot_requests = st.builds(
@@ -54,6 +54,19 @@ def test_hosts_of_a_slot_are_hosts_of_its_projects_vm(name: str) -> None:
         assert admitted(table, request, SLOT_PIPELINE) <= admitted(table, vm, vm_pipeline)
 
     check()
+
+
+@given(world=full_worlds, requests=st.lists(full_requests | slot_requests, max_size=6))
+def test_projects_that_hosts_do_not_tell_apart_share_what_is_evaluated(
+    world: World, requests: list[PlacementRequest]
+) -> None:
+    table = world.table()
+    shared, apart = (
+        Batch(table, SLOT_PIPELINE),
+        Batch(table, replace(SLOT_PIPELINE, project_key=None)),
+    )
+    for request in requests:
+        assert shared.decide(request, 0) == apart.decide(request, 0)
 
 
 def admitted(table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline) -> set[str]:
