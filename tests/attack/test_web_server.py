@@ -109,8 +109,21 @@ def operators_web(
     server.end()
 
 
-def test_200_slow_bodies_hold_up_nobody(web: WebServer) -> None:
+@pytest.fixture(scope="module")
+def lasting_web(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebServer]:
+    """A web server that outlives what is done to it."""
+    del django_db_setup
+    server = WebServer(directory=tmp_path_factory.mktemp("lasting"))
+    server.start()
+    yield server
+    server.end()
+
+
+def test_200_slow_bodies_hold_up_nobody(lasting_web: WebServer) -> None:
     make_group()
+    web = lasting_web
     with slow_clients(web, SLOW_CLIENTS) as links:
         for _ in range(THREADS):
             assert web.send("GET", INFO).status == 200
@@ -120,10 +133,12 @@ def test_200_slow_bodies_hold_up_nobody(web: WebServer) -> None:
         assert links[0].recv(64).startswith(b"HTTP/1.1 4")
 
 
-@pytest.fixture
-def impatient_web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
+@pytest.fixture(scope="module")
+def impatient_web(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebServer]:
     """A web server that gives bodies half a second, as it does everything that may wait."""
-    del transactional_db
+    del django_db_setup
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
     overrides = {
         **dict.fromkeys(DEADLINES, "0.5"),
@@ -132,7 +147,7 @@ def impatient_web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]
         "HEADROOM_WEB__STUCK_SECONDS": "1",
         "GRANIAN_WORKERS": "1",
     }
-    server = WebServer(directory=tmp_path, overrides=overrides)
+    server = WebServer(directory=tmp_path_factory.mktemp("impatient"), overrides=overrides)
     server.start()
     yield server
     server.end()
@@ -343,7 +358,8 @@ def test_workers_share_what_their_generation_has_loaded(web: WebServer) -> None:
     assert psutil.CONN_ESTABLISHED not in links
 
 
-def test_killed_worker_is_replaced_and_no_connection_is_refused(web: WebServer) -> None:
+def test_killed_worker_is_replaced_and_no_connection_is_refused(lasting_web: WebServer) -> None:
+    web = lasting_web
     before = workers_of(web)
     for pid in before:
         os.kill(pid, signal.SIGKILL)
@@ -351,8 +367,9 @@ def test_killed_worker_is_replaced_and_no_connection_is_refused(web: WebServer) 
     assert wait_until(lambda: len(set(workers_of(web)) - set(before)) == 2, PATIENCE_SECONDS)
 
 
-def test_reload_under_load_refuses_no_connection(web: WebServer) -> None:
+def test_reload_under_load_refuses_no_connection(lasting_web: WebServer) -> None:
     make_group()
+    web = lasting_web
     assert web.child is not None
     before = set(workers_of(web))
     over = threading.Event()
@@ -400,7 +417,7 @@ def test_reload_into_something_broken_leaves_the_old_workers(
 
 
 def test_ready_without_broker_and_with_a_newer_migration(
-    web: WebServer, transactional_db: None, tmp_path: Path
+    transactional_db: None, tmp_path: Path
 ) -> None:
     del transactional_db
     nowhere = {"REDIS_URL": f"unix://{tmp_path}/nobody-listens.sock"}

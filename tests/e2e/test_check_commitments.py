@@ -16,7 +16,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from capacity.models import Reservation
+from capacity.models import FlavorGroupSettings, Reservation
 from commitments.management.commands.check_commitments import (
     DEFAULT_OTHER_PROJECT,
     DEFAULT_PROJECT,
@@ -85,6 +85,26 @@ def test_every_check_passes_on_a_cloud_with_room(web: WebServer, tmp_path: Path)
     assert not Reservation.objects.exists()
 
 
+def test_what_a_cloud_refuses_or_keeps_is_told(web: WebServer, tmp_path: Path) -> None:
+    """One cloud that changes between the runs, so that one server is asked."""
+    make_group("g", flavors=[("g-small", 16384, 4)], handles=())
+    lines = run(url_of(web), "--zone=az-a", folder=tmp_path)
+    assert (lines[-1]["check"], lines[-1]["outcome"]) == ("commitments", "warned")
+
+    FlavorGroupSettings.objects.update(ram_handles_commitments=True, ram_handles_dry_run=True)
+    lines = run(url_of(web), "--zone=az-a", token=VIEWER, folder=tmp_path)
+    assert {line["outcome"] for line in lines[:3]} == {"passed"}
+    assert {line["outcome"] for line in lines[3:]} == {"failed"}
+    assert all("status 403" in line["detail"] for line in lines[3:])
+
+    make_hosts(3, zone="az-a")
+    lines = run(url_of(web), "--zone=az-a", "--no-cleanup", folder=tmp_path)
+    assert outcomes(lines) == {"passed"}, lines
+    kept = Commitment.objects.filter(state="confirmed")
+    names = sorted(uuid.split("-")[1] for uuid in kept.values_list("commitment_uuid", flat=True))
+    assert names[1:] == ["batch", "batch", "move"]
+
+
 def test_a_full_cloud_rejects_and_keeps_nothing(web: WebServer, tmp_path: Path) -> None:
     make_group("g", flavors=[("g-small", 16384, 4)])
     make_hosts(1, zone="az-a", memory_gib=8, vcpus=1)
@@ -95,39 +115,6 @@ def test_a_full_cloud_rejects_and_keeps_nothing(web: WebServer, tmp_path: Path) 
     assert by_check == {(check, "rejected") for check in CHECKS}, lines
     assert all("insufficient" in line["detail"] for line in lines[3:])
     assert not Commitment.objects.exists()
-
-
-def test_accepted_commitments_stay_when_asked(web: WebServer, tmp_path: Path) -> None:
-    make_group("g", flavors=[("g-small", 16384, 4)], handles=("ram",))
-    make_hosts(3, zone="az-a")
-
-    lines = run(url_of(web), "--zone=az-a", "--no-cleanup", folder=tmp_path)
-
-    assert outcomes(lines) == {"passed"}, lines
-    kept = Commitment.objects.filter(state="confirmed")
-    assert sorted(uuid.split("-")[1] for uuid in kept.values_list("commitment_uuid", flat=True))[
-        1:
-    ] == ["batch", "batch", "move"]
-
-
-def test_a_token_without_the_role_fails_the_checks_that_write(
-    web: WebServer, tmp_path: Path
-) -> None:
-    make_group("g", flavors=[("g-small", 16384, 4)], handles=("ram",))
-
-    lines = run(url_of(web), "--zone=az-a", token=VIEWER, folder=tmp_path)
-
-    assert {line["outcome"] for line in lines[:3]} == {"passed"}
-    assert {line["outcome"] for line in lines[3:]} == {"failed"}
-    assert all("status 403" in line["detail"] for line in lines[3:])
-
-
-def test_no_resource_that_handles_commitments_is_a_warning(web: WebServer, tmp_path: Path) -> None:
-    make_group("g", flavors=[("g-small", 16384, 4)], handles=())
-
-    lines = run(url_of(web), "--zone=az-a", folder=tmp_path)
-
-    assert (lines[-1]["check"], lines[-1]["outcome"]) == ("commitments", "warned")
 
 
 @contextlib.contextmanager
