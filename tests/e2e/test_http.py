@@ -26,6 +26,18 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 PATIENCE_SECONDS = 30.0
 
 
+@pytest.fixture(scope="module")
+def lasting_web(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebServer]:
+    """A web server for tests that count nothing of it."""
+    del django_db_setup
+    server = WebServer(directory=tmp_path_factory.mktemp("lasting"))
+    server.start()
+    yield server
+    server.end()
+
+
 @pytest.fixture
 def web_without_broker(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     del transactional_db
@@ -42,8 +54,9 @@ def assert_refused(answer: Answer, status: int, text: bytes) -> None:
     assert answer.headers["x-request-id"]
 
 
-def test_tokens_and_request_ids(web: WebServer) -> None:
+def test_tokens_and_request_ids(lasting_web: WebServer) -> None:
     make_group()
+    web = lasting_web
     assert_refused(web.send("GET", INFO, token=None), 401, b"Unauthorized")
     assert_refused(web.send("GET", INFO, token=UNKNOWN), 401, b"Unauthorized")
     assert_refused(web.send("GET", INFO, token=MEMBER), 403, b"Forbidden")
@@ -71,14 +84,16 @@ MALFORMED = (
 )
 
 
-def test_malformed_http_never_reaches_the_application(web: WebServer) -> None:
+def test_malformed_http_never_reaches_the_application(lasting_web: WebServer) -> None:
     for lines in MALFORMED:
-        with socket.create_connection((ADDRESS, web.port), timeout=PATIENCE_SECONDS) as link:
+        address = (ADDRESS, lasting_web.port)
+        with socket.create_connection(address, timeout=PATIENCE_SECONDS) as link:
             link.sendall(lines)
             assert link.recv(64).startswith(b"HTTP/1.1 400 "), lines
 
 
-def test_readiness_needs_no_beat_and_status_tells_of_it(web: WebServer) -> None:
+def test_readiness_needs_no_beat_and_status_tells_of_it(lasting_web: WebServer) -> None:
+    web = lasting_web
     assert web.send("GET", "/healthz", token=None).body == b"ok"
     answer = web.send("GET", "/readyz", token=None)
     assert (answer.status, set(answer.json()["checks"])) == (200, {"database", "migrations"})
