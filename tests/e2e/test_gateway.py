@@ -24,7 +24,7 @@ from config.launcher.peers import ensure_peer, start_reference
 from config.launcher.places import this_checkout
 from config.launcher.processes import stop_children, wait_until
 from tests.bad_peer import LARGE_BYTES, LARGE_PIECE, BadPeer
-from tests.e2e.processes import OPEN, PATIENCE_SECONDS, WebServer
+from tests.e2e.processes import ALONE, OPEN, PATIENCE_SECONDS, WebServer
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
@@ -383,11 +383,11 @@ def test_without_the_other_side_the_server_starts_and_says_so(
     with socket.socket() as nobody:
         nobody.bind((ADDRESS, 0))  # taken, but nobody listens
         overrides = upstream_at(nobody.getsockname()[1], most_failures="2")
-        server = WebServer(directory=tmp_path, overrides={**OPEN, **overrides})
+        server = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE, **overrides})
         server.start()
         try:
             client = Client(server.port)
-            replies = [client.send("PUT", "/traits/CUSTOM_A") for _ in range(40)]
+            replies = [client.send("PUT", "/traits/CUSTOM_A") for _ in range(8)]
         finally:
             server.kill()
     assert {reply.status for reply in replies} == {502, 503}
