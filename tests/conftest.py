@@ -11,6 +11,7 @@ import pytest
 from django.test import TransactionTestCase, override_settings
 from hypothesis import HealthCheck, settings
 
+from journal import heavy
 from journal.collector import spare_what_is_loaded
 from tests.clean_tables import CleanTables
 from tests.e2e.own_postgres import migrated, with_region  # noqa: F401 - fixtures
@@ -49,6 +50,13 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
 @pytest.fixture(scope="session", autouse=True)
 def _quick_passwords() -> Iterator[None]:
     with override_settings(PASSWORD_HASHERS=["tests.passwords.QuickHasher"]):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _computations_wait_for_nobody() -> Iterator[None]:
+    """Compute apart, but at no lower priority: beside busy workers a test would wait for long."""
+    with patch.multiple(heavy, NICENESS=0, QUICK_SECONDS=3600.0):
         yield
 
 

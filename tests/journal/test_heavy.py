@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from config.launcher.processes import is_alive
+from journal import heavy
 from journal.errors import InvalidInput
 from journal.heavy import (
     ComputationTooLong,
@@ -24,6 +25,14 @@ from journal.heavy import (
 from journal.outages import as_unavailable
 
 PATIENCE_SECONDS = 30.0
+PRIORITY = {name: getattr(heavy, name) for name in ("NICENESS", "QUICK_SECONDS")}
+
+
+@pytest.fixture(autouse=True)
+def _yielding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute at the priority that other tests spare their computations."""
+    for name, value in PRIORITY.items():
+        monkeypatch.setattr(heavy, name, value)
 
 
 def limited(settings: Any, **limits: float) -> None:
