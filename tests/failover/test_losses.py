@@ -18,6 +18,7 @@ from failover.selectors.drills import drill_state, zone_snapshot
 from failover.selectors.losses import drain_snapshots, loss_snapshot, loss_state
 from failover.selectors.zone import failover_zones
 from hosts.models import Host, Instance
+from tests.examples import scaled
 from tests.factories import make_host
 from tests.failover.zones import flavor, hosts, require, run, slots, vm
 from tests.process_tables import reset_host_table
@@ -128,7 +129,7 @@ def test_nothing_is_read_that_the_hosts_do_not_touch() -> None:
 
 
 @pytest.mark.parametrize("reports", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(min(3, scaled(2))))
 def test_a_drain_is_judged_as_on_whole_zones(
     seed: int, reports: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

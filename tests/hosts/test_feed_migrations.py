@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import HostCapacity, Reservation
@@ -20,6 +19,7 @@ from hosts.feed.lists import PassKind
 from hosts.models import FeedPass, Instance, ServerMigration
 from journal.clock import database_now
 from scheduling.resources import GIB, ResourceVector
+from tests.examples import few
 from tests.hosts.feed_cloud import LiveCloud, places, read_cloud, taken
 from tests.hosts.region_files import empty_database
 from tests.ledger import assert_ledger_holds, assert_rooms_add_up
@@ -377,11 +377,7 @@ def covered() -> Truth:
     return {vm: dict(places) for vm, places in found.items()}
 
 
-@hypothesis_settings(
-    max_examples=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@few(5)
 @given(st.lists(st.one_of(happenings, happenings, looks), min_size=4, max_size=20))
 def test_room_that_a_known_move_needs_is_never_free(history: list[tuple[Any, ...]]) -> None:
     empty_database()

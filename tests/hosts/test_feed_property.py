@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from capacity.models import HostCapacity
@@ -18,6 +18,7 @@ from hosts.domain.notifications import Hint
 from hosts.feed.hints import note_hints
 from hosts.feed.lists import PassKind
 from hosts.models import Instance
+from tests.examples import few
 from tests.hosts.feed_cloud import LiveCloud, in_a_thread, read_cloud, without_about
 from tests.hosts.region_files import dump, empty_database, load, write_file
 from tests.killing import run_in_child
@@ -108,11 +109,7 @@ class World:
         read_cloud(self.cloud, PassKind.SERVERS)
 
 
-@settings(
-    max_examples=10,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@few(5)
 @given(st.lists(st.one_of(happenings, happenings, looks), min_size=4, max_size=14))
 def test_any_history_seen_by_any_passes_ends_as_a_fresh_import(
     tmp_path: Path, history: list[tuple[Any, ...]]

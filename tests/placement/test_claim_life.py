@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 from tests.claim_life import COMMITMENTS, FLAVORS, HOSTS, VMS, Cloud, assert_sound
 from tests.clean_tables import CleanTables
+from tests.examples import is_thorough
 from tests.placement.client import placement_settings
 from tests.process_tables import reset_host_table, reset_snapshot
 
@@ -158,12 +159,11 @@ def _placement_is_the_source(settings: Any) -> None:
 
 
 def test_claims_are_the_ledger_whatever_happens(tmp_path: Path) -> None:
-    is_thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
     run_state_machine_as_test(
         life_in(tmp_path, CleanTables.now()),
         settings=hypothesis_settings(
-            max_examples=int(os.environ.get("CLAIM_LIVES", "200" if is_thorough else "10")),
-            stateful_step_count=50 if is_thorough else 30,
+            max_examples=int(os.environ.get("CLAIM_LIVES", "200" if is_thorough() else "6")),
+            stateful_step_count=50 if is_thorough() else 30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
