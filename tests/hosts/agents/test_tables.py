@@ -548,7 +548,7 @@ METRICS: Final = (
 def test_every_metric_of_the_table_is_told() -> None:
     pages = [ROOT / "docs" / name for name in ("operations.md", "hosts.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    told = set(re.findall(r"`(?:P_)?(\w+)`", text))
+    told = set(re.findall(r"`(?:P_|cortex_)?(\w+)`", text))
     assert [name for name in METRICS if name not in told] == []
 
 
