@@ -178,6 +178,23 @@ def static_keys(
     )
 
 
+def class_of(
+    table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline
+) -> Hashable | None:
+    """Return what the hosts that pass a pipeline depend on of a request; None if on all of it.
+
+    For requests that name no hosts, of which filters that see room or adapt the request say
+    nothing.
+    """
+    steps = [step for step in pipeline.filters if step.is_active is None or step.is_active(request)]
+    if request.hosts is not None or request.restrict_to_hosts is not None:
+        return None
+    if any(step.static_key is None or step.adapt is not None for step in steps):
+        return None
+    wanted = request.extra_specs.get(HYPERVISOR_TYPE_KEY, request.hypervisor_type)
+    return wanted, static_keys(table, request, pipeline)
+
+
 def filter_mask(table: HostTable, view: StepView, notes: StepNotes) -> BoolColumn:
     """Return what one filter thinks of every host, whatever the other filters think.
 
@@ -270,11 +287,13 @@ class Evaluation:
         self._active_weighers = tuple(
             weigher.is_active is None or weigher.is_active(request) for weigher in pipeline.weighers
         )
-        self._is_row_local = all(
-            weigher.is_row_local
+        wide = [
+            weigher
             for weigher, is_active in zip(pipeline.weighers, self._active_weighers, strict=True)
-            if is_active
-        )
+            if is_active and not weigher.is_row_local
+        ]
+        self._is_row_local = not wide
+        self._knows_room = any(not weigher.is_of_survivors for weigher in wide)
         self._preferred = self._preferred_mask()
         self.start_weights = self._start_weights()
         self._scores: FloatColumn = np.full(len(table), -np.inf)
@@ -425,7 +444,7 @@ class Evaluation:
         passed = self.candidates[rows]
         if self._first_dynamic:
             passed = self._passed[self._first_dynamic - 1][rows]
-        has_changed = False
+        has_changed = has_moved = False
         for index in range(self._first_dynamic, len(self._passed)):
             mask, view = self._masks[index], self.views[index]
             if mask is None:
@@ -437,29 +456,38 @@ class Evaluation:
             if change:
                 self._remaining[index] += change
                 has_changed = True
+            has_moved = not np.array_equal(passed, column[rows])
             column[rows] = passed
         if has_changed:
             self.removals = self._counted()
-        if self._is_row_local:
+        if self._is_row_local or not (self._knows_room or has_moved):
             self._weigh(self.free.at(rows), passed)
         else:
             self._scores.fill(-np.inf)
             self._weigh_survivors()
 
     def _weigh_survivors(self) -> None:
-        rows = np.flatnonzero(self.survivors())
-        self._weigh(self.free.at(rows), np.ones(len(rows), dtype=np.bool_))
+        self._weigh(self.free.at(np.flatnonzero(self.survivors())), None)
 
-    def _weigh(self, free: FreeColumns, survives: BoolColumn) -> None:
+    def _weigh(self, free: FreeColumns, survives: BoolColumn | None) -> None:
+        """Weigh some rows.
+
+        Args:
+            free: What they have.
+            survives: bool[K], which of them survive; None if they are all that survive.
+        """
         total = self.start_weights[free.rows].copy()
         for index, column in enumerate(self._contributions):
             if self._active_weighers[index]:
                 began = self.notes.began()
-                contribution = self._contribution(index, free)
+                if survives is not None and not self._pipeline.weighers[index].is_row_local:
+                    contribution = column[free.rows]  # the same hosts survive as when it was made
+                else:
+                    contribution = self._contribution(index, free)
                 self.notes.ended(self._pipeline.weighers[index].name, began)
                 column[free.rows] = contribution
                 total += contribution
-        self._scores[free.rows] = np.where(survives, total, -np.inf)
+        self._scores[free.rows] = total if survives is None else np.where(survives, total, -np.inf)
 
     def _contribution(self, index: int, free: FreeColumns) -> FloatColumn:
         weigher = self._pipeline.weighers[index]

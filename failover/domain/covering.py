@@ -167,6 +167,7 @@ class _Covering:
         self._engine = self._built_engine(cleaning, left)
         self._shelf = self._filled_shelf()
         self._hosts_of: dict[int, tuple[int, BoolColumn, BoolColumn]] = {}
+        self._same_hosts: dict[int, tuple[int, BoolColumn, BoolColumn]] = {}
         self._keys: dict[bytes, int] = {}
         self._hopeless: dict[tuple[int, Size], Shortfall] = {}
         self.joins: list[tuple[int, int]] = []
@@ -226,10 +227,12 @@ class _Covering:
         known = self._hosts_of.get(class_code)
         if known is None:
             compatible = self._chooser.compatible(class_code)
-            joinable = compatible & self._is_sound
-            text = joinable.tobytes()
-            key = self._keys.setdefault(text, len(self._keys))
-            known = self._hosts_of[class_code] = key, compatible, joinable
+            known = self._same_hosts.get(id(compatible))  # which it keeps
+            if known is None:
+                joinable = compatible & self._is_sound
+                key = self._keys.setdefault(joinable.tobytes(), len(self._keys))
+                known = self._same_hosts[id(compatible)] = key, compatible, joinable
+            self._hosts_of[class_code] = known
         return known
 
     def _create(

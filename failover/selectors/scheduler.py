@@ -7,7 +7,7 @@ same hosts share the evaluation that ranks them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from failover.selectors.zone import ClassKey
 from hosts.models import Instance, ServerGroup
 from journal.statements import Row, fetch_rows
 from scheduling.engine import Batch, passing_hosts
-from scheduling.evaluation import PipelineRunError
+from scheduling.evaluation import PipelineRunError, class_of
 from scheduling.intents import Intent
 from scheduling.request import InstanceGroup, PlacementRequest
 from scheduling.resources import ZERO
@@ -160,9 +160,12 @@ class SchedulerHosts:
         self.intent = intent
         self.failures: dict[int, str] = {}
         self._masks: dict[int, BoolColumn] = {}
+        self._masks_of: dict[tuple[str, Hashable], BoolColumn] = {}
+        self._distinct: dict[bytes, BoolColumn] = {}
         self.pipeline = cache(usable_pipeline)
+        self._without_room = cache(lambda name: without_room(self.pipeline(name)))
         self._batches: dict[str, Batch] = {}
-        self._representative: dict[tuple[str, bytes], PlacementRequest] = {}
+        self._representative: dict[tuple[str, int], PlacementRequest] = {}
         self._requests: dict[tuple[int, int, int], PlacementRequest] = {}
 
     @cached_property
@@ -191,15 +194,26 @@ class SchedulerHosts:
         """Return bool[H], hosts that VMs of a class may run on, whatever room they have."""
         mask = self._masks.get(class_code)
         if mask is None:
-            facts = self.facts[class_code]
-            pipeline = without_room(self.pipeline(facts.pipeline_name))
-            try:
-                passing = passing_hosts(self.table, facts.request, pipeline)
-            except PipelineRunError as problem:
-                self.failures[class_code] = str(problem)
-                passing = np.zeros(len(self.table), dtype=np.bool_)
-            mask = (self._rows >= 0) & passing[np.maximum(self._rows, 0)]
-            self._masks[class_code] = mask
+            mask = self._masks[class_code] = self._compatible(class_code)
+        return mask
+
+    def _compatible(self, class_code: int) -> BoolColumn:
+        """Return the hosts of a class; classes that have the same share one column."""
+        facts = self.facts[class_code]
+        pipeline = self._without_room(facts.pipeline_name)
+        key = facts.pipeline_name, class_of(self.table, facts.request, pipeline)
+        known = self._masks_of.get(key)
+        if known is not None:
+            return known
+        try:
+            passing = passing_hosts(self.table, facts.request, pipeline)
+        except PipelineRunError as problem:
+            self.failures[class_code] = str(problem)
+            return np.zeros(len(self._rows), dtype=np.bool_)
+        mask = (self._rows >= 0) & passing[np.maximum(self._rows, 0)]
+        mask = self._distinct.setdefault(mask.tobytes(), mask)
+        if key[1] is not None:
+            self._masks_of[key] = mask
         return mask
 
     def scores(self, class_code: int, memory_bytes: int, vcpus: int) -> FloatColumn:
@@ -211,9 +225,8 @@ class SchedulerHosts:
         except PipelineRunError as problem:
             self.failures[class_code] = str(problem)
             return np.full(len(self._rows), -np.inf)
-        scores: FloatColumn = np.where(
-            self._rows < 0, -np.inf, evaluation.scores[np.maximum(self._rows, 0)]
-        )
+        scores: FloatColumn = evaluation.scores[self._rows]
+        scores[self._rows < 0] = -np.inf
         return scores
 
     def place(self, host: int, class_code: int, memory_bytes: int, vcpus: int) -> None:
@@ -244,7 +257,7 @@ class SchedulerHosts:
 
     def _new_request(self, class_code: int, memory_bytes: int, vcpus: int) -> PlacementRequest:
         facts = self.facts[class_code]
-        key = facts.pipeline_name, self.compatible(class_code).tobytes()
+        key = facts.pipeline_name, id(self.compatible(class_code))  # kept, each kind once
         shared = self._representative.setdefault(key, facts.request)
         # No VM: what was placed for one must not count as a member of its server group.
         return replace(shared, request_key=SLOT_KEY, memory_bytes=memory_bytes, vcpus=vcpus)

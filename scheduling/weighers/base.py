@@ -33,6 +33,8 @@ class Weigher:
         multiplier: Factor of ``tanh(activation)`` in the score.
         is_row_local: Whether the activation of a host depends on that host alone. The engine then
             follows changes row by row, else it weighs all survivors again.
+        is_of_survivors: Of one that is not, whether it depends on which hosts survive and what
+            they are, not on their room: it is weighed again only when others survive.
         is_active: Whether the weigher has any effect for a request; None for always.
         preferred_rows: Rows of hosts that come before all others whatever the scores, as a tier
             of their own; None if the weigher only weighs.
@@ -42,6 +44,7 @@ class Weigher:
     activation: ActivationFunction
     multiplier: float = 1.0
     is_row_local: bool = True
+    is_of_survivors: bool = False
     is_active: Callable[[PlacementRequest], bool] | None = None
     preferred_rows: Callable[[HostTable, PlacementRequest], Sequence[int]] | None = None
 

@@ -103,7 +103,13 @@ def kvm_prefer_smaller_hosts(
             weights += np.where(has_capacity, weight, 0.0)
         return np.divide(total, weights, out=np.zeros(len(total)), where=weights > 0)
 
-    return Weigher(name=name, activation=activation, multiplier=multiplier, is_row_local=False)
+    return Weigher(
+        name=name,
+        activation=activation,
+        multiplier=multiplier,
+        is_row_local=False,
+        is_of_survivors=True,
+    )
 
 
 def checked_weights(

@@ -20,7 +20,7 @@ from scheduling.request import PlacementRequest, UnplaceableRequestError
 from scheduling.resources import GIB, ZERO, ResourceVector
 from scheduling.table import HostTable
 from scheduling.table_rows import HostRow
-from scheduling.weighers import kvm_binpack
+from scheduling.weighers import kvm_binpack, kvm_prefer_smaller_hosts
 
 from .worlds import (
     SlowScheduler,
@@ -78,6 +78,21 @@ def test_batch_equals_one_slow_decision_after_the_other(name: str, max_candidate
             assert (closest.host_name if closest else None) == expected.closest
 
     check()
+
+
+@given(rows=worlds, batch=batches)
+def test_weigher_of_survivors_is_asked_again_only_when_others_survive(
+    rows: list[HostRow], batch: list[PlacementRequest]
+) -> None:
+    small = kvm_prefer_smaller_hosts(resource_weights=BOTH)
+    spared, always = (
+        replace(SLOT_PIPELINE, weighers=(*SLOT_PIPELINE.weighers, weigher))
+        for weigher in (small, replace(small, is_of_survivors=False))
+    )
+    table = HostTable.from_rows(rows)
+    assert schedule_many(table, batch, spared, max_candidates=0) == schedule_many(
+        table, batch, always, max_candidates=0
+    )
 
 
 @given(rows=worlds, batch=batches)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine import SLOT_PIPELINE, Batch, passing_hosts
-from scheduling.evaluation import CompiledPipeline, PipelineRunError
+from scheduling.evaluation import CompiledPipeline, PipelineRunError, class_of
 from scheduling.intents import Intent
 from scheduling.pipelines import compile_pipeline
 from scheduling.request import PlacementRequest
@@ -67,6 +67,28 @@ def test_projects_that_hosts_do_not_tell_apart_share_what_is_evaluated(
     )
     for request in requests:
         assert shared.decide(request, 0) == apart.decide(request, 0)
+
+
+@pytest.mark.parametrize("name", VM_PIPELINES)
+def test_requests_of_a_class_pass_the_same_hosts(name: str) -> None:
+    whole = compile_pipeline(SHIPPED[name])
+    pipeline = replace(
+        whole, filters=tuple(step for step in whole.filters if not step.measures_room)
+    )
+    unnamed = full_requests.map(lambda one: replace(one, hosts=None, restrict_to_hosts=None))
+
+    @settings(suppress_health_check=[HealthCheck.too_slow])
+    @given(world=full_worlds, requests=st.lists(unnamed | slot_requests, max_size=6))
+    def check(world: World, requests: list[PlacementRequest]) -> None:
+        table = world.table()
+        found: dict[object, set[str]] = {}
+        for request in requests:
+            key = class_of(table, request, pipeline)
+            if key is not None:
+                passing = admitted(table, request, pipeline)
+                assert found.setdefault(key, passing) == passing
+
+    check()
 
 
 def admitted(table: HostTable, request: PlacementRequest, pipeline: CompiledPipeline) -> set[str]:
