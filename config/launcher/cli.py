@@ -71,9 +71,10 @@ def _test(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) 
     """Run pytest; the whole suite, without arguments, on every core.
 
     One process more than there are cores: many tests wait for servers that they start or kill.
+    Tests are dealt out some dozens at once, so that none is left alone with all that start servers.
     """
-    at_once = str((os.cpu_count() or 1) + 1)
-    return _tool(checkout, ["-m", "pytest", *(arguments or ["-n", at_once])], environ)
+    whole = ["-n", str((os.cpu_count() or 1) + 1), "--maxschedchunk", "64"]
+    return _tool(checkout, ["-m", "pytest", *(arguments or whole)], environ)
 
 
 def _bench(checkout: Checkout, arguments: list[str], environ: Mapping[str, str]) -> int:
