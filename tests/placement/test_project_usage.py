@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -171,7 +172,18 @@ def test_a_fold_leaves_one_row_for_each_sum_and_none_for_nothing(client: Placeme
     assert fold_task() == {"folded": 0}
 
 
+@pytest.fixture
+def _no_autovacuum() -> Iterator[None]:
+    """Keep autovacuum off the table: it would be another who sums up."""
+    table = ProjectUsage._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
+        yield
+        cursor.execute(f"ALTER TABLE {table} RESET (autovacuum_enabled)")
+
+
 @pytest.mark.sql("placement_fold_usage_of")
+@pytest.mark.usefixtures("_no_autovacuum")
 def test_who_reads_many_rows_sums_them_up_unless_another_does(client: PlacementClient) -> None:
     provider = client.make_provider(VCPU=100)
     for project in ("p1", "p2"):
