@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from django.http import HttpResponse
 from headroom_host_agent.resources.admission import AllocationRequest
@@ -10,17 +10,18 @@ from rest_framework.request import Request
 
 from capacity.agents.admission import HostRoomUnknown, check_admission
 from core.api import ProblemView, json_answer
+from core.json_bodies import Body, Unsigned, read_body
 from journal.auth import RULE_API_READ
-from journal.json_node import parse_json
 
-_AMOUNTS: Final = (
-    "vcpus",
-    "memory_bytes",
-    "disk_bytes",
-    "network_download_bps",
-    "network_upload_bps",
-    "disk_io_bps",
-)
+
+class _Question(Body):
+    vcpus: Unsigned = 0
+    memory_bytes: Unsigned = 0
+    disk_bytes: Unsigned = 0
+    network_download_bps: Unsigned = 0
+    network_upload_bps: Unsigned = 0
+    disk_io_bps: Unsigned = 0
+    needs_gpu: bool = False
 
 
 class CheckAdmissionView(ProblemView):
@@ -32,9 +33,7 @@ class CheckAdmissionView(ProblemView):
 
     def post(self, request: Request, name: str) -> HttpResponse:
         """Return what is short, and the largest request of the same shape that fits."""
-        node = parse_json(self.body())
-        amounts = {amount: node.member(amount).unsigned() for amount in _AMOUNTS}
-        asked = AllocationRequest(**amounts, needs_gpu=node.member("needs_gpu").flag())
+        asked = AllocationRequest(**vars(read_body(_Question, self.body())))
         if not name.isprintable():
             raise HostRoomUnknown("no such host", field="host")
         found = check_admission(name, asked)
@@ -52,5 +51,4 @@ class CheckAdmissionView(ProblemView):
 def _told(request: AllocationRequest | None) -> dict[str, object] | None:
     if request is None:
         return None
-    told: dict[str, object] = {amount: getattr(request, amount) for amount in _AMOUNTS}
-    return told | {"needs_gpu": request.needs_gpu}
+    return {name: getattr(request, name) for name in _Question.model_fields}

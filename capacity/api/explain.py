@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from django.http import HttpResponse
+from pydantic import Field
 from rest_framework.request import Request
 
-from capacity.api.nova_request import DECODE, MAX_NAME_LENGTH, parse_nova_call
+from capacity.api.nova_request import DECODE, HOSTS_IN_DETAIL, parse_nova_call
 from capacity.nova.explanations import MOST_HOSTS_IN_DETAIL, explain
 from capacity.nova.scheduling import prepared_request
 from capacity.policies import EXPLAIN
 from core.api import InvalidCall, ProblemView, json_answer
+from core.json_bodies import Body, Elements, Name, checked
 from journal.errors import InvalidInput
 from journal.heavy import Length, computed_apart, heavy_question
-from journal.json_node import JSONNode
 from scheduling.request import UnplaceableRequestError
+
+
+class _Detailed(Body):
+    explain_hosts: Annotated[Elements[Name], Field(max_length=MOST_HOSTS_IN_DETAIL)] = ()
 
 
 class ExplainView(ProblemView):
@@ -57,13 +63,9 @@ class ExplainView(ProblemView):
         return json_answer(explanation.as_document())
 
 
-def _detailed_hosts(listed: JSONNode) -> tuple[str, ...]:
+def _detailed_hosts(listed: object) -> tuple[str, ...]:
+    """Return the hosts to explain; of calls that Nova makes nobody looks whether it is a list."""
     try:
-        names = listed.texts(max_length=MAX_NAME_LENGTH)
+        return checked(_Detailed.model_validate, {HOSTS_IN_DETAIL: listed}).explain_hosts
     except InvalidInput as error:
         raise InvalidCall(DECODE, error.message) from None
-    if len(names) > MOST_HOSTS_IN_DETAIL:
-        raise InvalidCall(
-            DECODE, f"{listed.path}: at most {MOST_HOSTS_IN_DETAIL} hosts are allowed"
-        )
-    return names

@@ -11,17 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from typing import Annotated, Any
 
 import msgspec
 import orjson
+from pydantic import BeforeValidator, Field
 
 from capacity.api.host_lists import read_host_list
 from capacity.nova.nova_call import PipelineNotInferredError, inferred_pipeline
 from core.api import InvalidCall
+from core.json_bodies import (
+    Body,
+    Elements,
+    Id,
+    Members,
+    Name,
+    Signed,
+    Text,
+    checked,
+    parsed,
+    whole,
+)
+from core.stored_text import shortened
 from journal.collector import paused_collector
 from journal.errors import InvalidInput
-from journal.json_node import JSONNode, parse_json, shortened
 from scheduling.host_names import HostWeights
 from scheduling.intents import (
     DOMAIN_HINT,
@@ -44,9 +57,7 @@ DECODE = "failed to decode request body"
 MISSING_WEIGHT = "missing weight for host"
 UNKNOWN_WEIGHT = "weight assigned to unknown host"
 OPTIONS = "invalid options"
-MAX_ID_LENGTH = 64
-MAX_NAME_LENGTH = 255
-MAX_TEXT_LENGTH = 4096
+LONGEST_PROBLEM = 255
 MAX_FLAVOR_MIB = 1 << 31
 MAX_VCPUS = 1 << 20
 MAX_INSTANCES = 1 << 10
@@ -57,8 +68,6 @@ _KIND_OF_WORD: Mapping[str, str] = {
     "FailoverReservation": KIND_FAILOVER,
     "InFlightReservation": KIND_IN_FLIGHT,
 }
-_HOST = itemgetter("host")
-_NUMBER_TYPES = frozenset({int, float, type(None)})
 _NULL = msgspec.Raw(b"null")
 
 
@@ -79,6 +88,115 @@ HOSTS_IN_DETAIL = "explain_hosts"
 _SMALL_FIELDS = ("spec", "context", "pipeline", "options", HOSTS_IN_DETAIL)
 
 
+_Hints = Members[Name, Any]  # Any: what a hint is depends on its name
+
+
+class _Flavor(Body):
+    name: Name = ""
+    memory_mb: Annotated[int, whole(0, MAX_FLAVOR_MIB)] = 0
+    vcpus: Annotated[int, whole(0, MAX_VCPUS)] = 0
+    extra_specs: Members[Name, Text] = {}
+
+
+class _FlavorObject(Body):
+    data: _Flavor = Field(_Flavor(), alias=DATA)
+
+
+class _Properties(Body):
+    data: _Hints | None = Field(None, alias=DATA)
+
+
+class _Image(Body):
+    properties: _Properties = _Properties()
+
+
+class _ImageObject(Body):
+    data: _Image = Field(_Image(), alias=DATA)
+
+
+class _Rules(Body):
+    max_server_per_host: object = None
+
+
+class _Group(Body):
+    policy: Name = ""
+    hosts: Elements[Name] = ()
+    members: Elements[Name] = ()
+    rules: _Rules = Field(_Rules(), alias="_rules")
+
+
+class _GroupObject(Body):
+    data: _Group = Field(_Group(), alias=DATA)
+
+
+class _Destination(Body):
+    host: Name = ""
+    aggregates: Elements[Text] = ()
+
+
+class _DestinationObject(Body):
+    data: _Destination = Field(_Destination(), alias=DATA)
+
+
+class _Spec(Body):
+    """What is asked for; lists that are missing are not as good as empty ones."""
+
+    instance_uuid: Id = ""
+    project_id: Id = ""
+    availability_zone: Name = ""
+    num_instances: Annotated[int, whole(0, MAX_INSTANCES)] = 0
+    flavor: _FlavorObject = _FlavorObject()
+    image: _ImageObject | None = None
+    scheduler_hints: _Hints | None = None
+    ignore_hosts: Elements[Name] | None = None
+    force_hosts: Elements[Name] | None = None
+    instance_group: _GroupObject | None = None
+    requested_destination: _DestinationObject | None = None
+
+
+class _SpecObject(Body):
+    data: _Spec = Field(_Spec(), alias=DATA)
+
+
+class _Context(Body):
+    request_id: Text = ""
+    global_request_id: Text = ""
+
+
+class _Options(Body):
+    read_only: bool = False
+    assume_empty_hosts: bool = False
+    lock_reservations: bool = False
+    ignored_reservation_types: Elements[Name] = ()
+    max_candidates: Signed = 0
+    skip_history: bool = False
+    skip_inflight: bool = False
+    skip_committed_resource_tracking: bool = False
+
+
+class _Call(Body):
+    """What a body says beside its hosts."""
+
+    spec: _SpecObject = _SpecObject()
+    context: _Context = _Context()
+    pipeline: Name = ""
+    options: _Options = _Options()
+    explain_hosts: object = None
+
+
+class _Host(Body):
+    host: str = ""
+
+
+class _Listed(Body):
+    """Hosts and weights that are not written as Nova writes them."""
+
+    hosts: Elements[_Host] = ()
+    weights: Members[
+        str, Annotated[float, BeforeValidator(lambda weight: 0.0 if weight is None else weight)]
+    ] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NovaCall:
     """One call of the external scheduler.
@@ -97,7 +215,7 @@ class NovaCall:
     options: CallOptions
     caller_request_id: str
     caller_global_id: str
-    hosts_in_detail: JSONNode
+    hosts_in_detail: object
 
 
 def parse_nova_call(body: bytes) -> NovaCall:
@@ -114,63 +232,41 @@ def parse_nova_call(body: bytes) -> NovaCall:
 
 def _parsed(body: bytes) -> NovaCall:
     try:
-        top, listed = _decoded(body)
-        spec = top.member("spec").member(DATA)
-        context = top.member("context")
-        extra_specs = _extra_specs(spec.member("flavor").member(DATA).member("extra_specs"))
-        hosts, weights = listed or (
-            _host_names(top.member("hosts")),
-            _weights(top.member("weights")),
-        )
-        request = _request(spec, extra_specs, hosts, weights)
-        pipeline_name = top.member("pipeline").text(max_length=MAX_NAME_LENGTH)
-        options = _options(top.member("options"))
-        ids = [
-            context.member(name).text(max_length=MAX_TEXT_LENGTH)
-            for name in ("request_id", "global_request_id")
-        ]
+        call, hosts, weights = _decoded(body)
     except InvalidInput as error:
         raise InvalidCall(DECODE, error.message) from None
     if not isinstance(weights, HostWeights):
         _check_weights(hosts, weights)
-    if not pipeline_name:
-        pipeline_name = _inferred(extra_specs)
     return NovaCall(
-        request=request,
-        pipeline_name=pipeline_name,
-        options=_checked_options(options),
-        caller_request_id=ids[0],
-        caller_global_id=ids[1],
-        hosts_in_detail=top.member(HOSTS_IN_DETAIL),
+        request=_request(call.spec.data, hosts, weights),
+        pipeline_name=call.pipeline or _inferred(call.spec.data.flavor.data.extra_specs),
+        options=_checked_options(call.options),
+        caller_request_id=call.context.request_id,
+        caller_global_id=call.context.global_request_id,
+        hosts_in_detail=call.explain_hosts,
     )
 
 
-def _request(
-    spec: JSONNode,
-    extra_specs: Mapping[str, str],
-    hosts: Sequence[str],
-    weights: Mapping[str, float],
-) -> PlacementRequest:
-    flavor = spec.member("flavor").member(DATA)
-    hints = _mapping(spec.member("scheduler_hints"))
+def _request(spec: _Spec, hosts: Sequence[str], weights: Mapping[str, float]) -> PlacementRequest:
+    flavor, hints, image = spec.flavor.data, spec.scheduler_hints, spec.image
     return PlacementRequest(
-        request_key=spec.member("instance_uuid").text(max_length=MAX_ID_LENGTH),
-        memory_bytes=_count(flavor.member("memory_mb"), MAX_FLAVOR_MIB) * MIB,
-        vcpus=_count(flavor.member("vcpus"), MAX_VCPUS),
-        zone=spec.member("availability_zone").text(max_length=MAX_NAME_LENGTH),
-        project_id=spec.member("project_id").text(max_length=MAX_ID_LENGTH),
-        ignore_hosts=_names(spec.member("ignore_hosts")),
-        force_hosts=_names(spec.member("force_hosts")),
+        request_key=spec.instance_uuid,
+        memory_bytes=flavor.memory_mb * MIB,
+        vcpus=flavor.vcpus,
+        zone=spec.availability_zone,
+        project_id=spec.project_id,
+        ignore_hosts=None if spec.ignore_hosts is None else frozenset(spec.ignore_hosts),
+        force_hosts=None if spec.force_hosts is None else frozenset(spec.force_hosts),
         intent=intent_from_hints(hints),
-        num_instances=_count(spec.member("num_instances"), MAX_INSTANCES),
-        flavor_name=flavor.member("name").text(max_length=MAX_NAME_LENGTH),
-        extra_specs=extra_specs,
-        image_properties=_image_properties(spec.member("image")),
+        num_instances=spec.num_instances,
+        flavor_name=flavor.name,
+        extra_specs=flavor.extra_specs,
+        image_properties=None if image is None else image.data.properties.data,
         domain_name=hint_text(hints, DOMAIN_HINT),
         source_host=hint_text(hints, SOURCE_HOST_HINT) or "",
         resource_group=hint_text(hints, RESOURCE_GROUP_HINT) or "",
-        instance_group=_instance_group(spec.member("instance_group")),
-        requested_destination=_destination(spec.member("requested_destination")),
+        instance_group=_instance_group(spec.instance_group),
+        requested_destination=_destination(spec.requested_destination),
         hosts=hosts,
         weights=weights,
     )
@@ -181,56 +277,31 @@ def _inferred(extra_specs: Mapping[str, str]) -> str:
         return inferred_pipeline(extra_specs)
     except PipelineNotInferredError as error:
         raise InvalidCall(
-            f"failed to determine {error.subject}", shortened(error.problem, MAX_NAME_LENGTH)
+            f"failed to determine {error.subject}", shortened(error.problem, LONGEST_PROBLEM)
         ) from None
 
 
-def _decoded(body: bytes) -> tuple[JSONNode, tuple[Sequence[str], Mapping[str, float]] | None]:
-    """Return the body's fields, and its hosts and weights if they have the types Nova sends.
+def _decoded(body: bytes) -> tuple[_Call, Sequence[str], Mapping[str, float]]:
+    """Return what a body says, its hosts and their weights.
 
     Raises:
-        InvalidInput: not JSON.
+        InvalidInput: not JSON, or not of the shape.
     """
     try:
         call = _texts(body)
         top = {name: orjson.loads(memoryview(getattr(call, name))) for name in _SMALL_FIELDS}
-        listed = read_host_list(bytes(call.hosts), bytes(call.weights))
+        hosts, weights = read_host_list(bytes(call.hosts), bytes(call.weights))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return parse_json(body), None
-    return JSONNode("", top), listed
+        top = parsed(body)
+        listed = checked(_Listed.model_validate, top)
+        hosts, weights = tuple(one.host for one in listed.hosts), listed.weights
+    return checked(_Call.model_validate, top), hosts, weights
 
 
 def _texts(body: bytes) -> _Body:
     if not body.isascii():
         body.decode()  # the typed decoder does not look into texts that nobody asked for
     return _BODY.decode(body)
-
-
-def _host_names(node: JSONNode) -> tuple[str, ...]:
-    """Return the compute host names, in one pass when every entry is as Nova sends it."""
-    listed = node.content
-    if isinstance(listed, list):
-        try:
-            names = tuple(map(_HOST, listed))
-        except (KeyError, TypeError, IndexError):
-            names = ()
-        if len(names) == len(listed) and set(map(type, names)) <= {str}:
-            return names
-    return tuple(entry.member("host").text(max_length=MAX_NAME_LENGTH) for entry in node.items())
-
-
-def _weights(node: JSONNode) -> Mapping[str, float]:
-    weights = node.content
-    if weights is None:
-        return {}
-    if not isinstance(weights, dict):
-        raise node.wrong("must be an object")
-    kinds = set(map(type, weights.values()))
-    if not kinds <= _NUMBER_TYPES:
-        raise node.wrong("must hold numbers only")
-    if kinds <= {float}:
-        return weights
-    return {host: float(weight or 0.0) for host, weight in weights.items()}
 
 
 def _check_weights(hosts: Sequence[str], weights: Mapping[str, float]) -> None:
@@ -246,80 +317,30 @@ def _check_weights(hosts: Sequence[str], weights: Mapping[str, float]) -> None:
     raise InvalidCall(UNKNOWN_WEIGHT, shortened(unknown))
 
 
-def _extra_specs(node: JSONNode) -> Mapping[str, str]:
-    members = node.members(max_key_length=MAX_NAME_LENGTH)
-    return {key: entry.text(max_length=MAX_TEXT_LENGTH) for key, entry in members}
-
-
-def _mapping(node: JSONNode) -> Mapping[str, object] | None:
-    if not node.is_set:
+def _instance_group(given: _GroupObject | None) -> InstanceGroup | None:
+    if given is None:
         return None
-    return {key: entry.content for key, entry in node.members(max_key_length=MAX_NAME_LENGTH)}
-
-
-def _image_properties(image: JSONNode) -> Mapping[str, object] | None:
-    if not image.is_set:
-        return None
-    return _mapping(image.member(DATA).member("properties").member(DATA))
-
-
-def _names(node: JSONNode) -> frozenset[str] | None:
-    if not node.is_set:
-        return None
-    return frozenset(node.texts(max_length=MAX_NAME_LENGTH))
-
-
-def _instance_group(node: JSONNode) -> InstanceGroup | None:
-    if not node.is_set:
-        return None
-    group = node.member(DATA)
+    group = given.data
     return InstanceGroup(
-        policy=group.member("policy").text(max_length=MAX_NAME_LENGTH),
-        hosts=_names(group.member("hosts")) or frozenset(),
-        members=_names(group.member("members")) or frozenset(),
-        max_per_host=max_per_host_from_rule(
-            group.member("_rules").member("max_server_per_host").content
-        ),
+        policy=group.policy,
+        hosts=frozenset(group.hosts),
+        members=frozenset(group.members),
+        max_per_host=max_per_host_from_rule(group.rules.max_server_per_host),
     )
 
 
-def _destination(node: JSONNode) -> RequestedDestination | None:
-    if not node.is_set:
-        return None
-    wanted = node.member(DATA)
-    return RequestedDestination(
-        host=wanted.member("host").text(max_length=MAX_NAME_LENGTH),
-        aggregates=wanted.member("aggregates").texts(max_length=MAX_TEXT_LENGTH),
-    )
+def _destination(given: _DestinationObject | None) -> RequestedDestination | None:
+    return None if given is None else RequestedDestination(**vars(given.data))
 
 
-def _count(node: JSONNode, highest: int) -> int:
-    number = node.unsigned()
-    if number > highest:
-        raise node.wrong(f"must not exceed {highest}")
-    return number
-
-
-def _options(node: JSONNode) -> CallOptions:
-    kinds = node.member("ignored_reservation_types").texts(max_length=MAX_NAME_LENGTH)
-    return CallOptions(
-        read_only=node.member("read_only").flag(),
-        assume_empty_hosts=node.member("assume_empty_hosts").flag(),
-        lock_reservations=node.member("lock_reservations").flag(),
-        ignored_reservation_types=frozenset(kinds),
-        max_candidates=node.member("max_candidates").signed(),
-        skip_history=node.member("skip_history").flag(),
-        skip_inflight=node.member("skip_inflight").flag(),
-        skip_committed_resource_tracking=node.member("skip_committed_resource_tracking").flag(),
-    )
-
-
-def _checked_options(options: CallOptions) -> CallOptions:
+def _checked_options(given: _Options) -> CallOptions:
+    kinds = frozenset(given.ignored_reservation_types)
+    options = CallOptions(**{**vars(given), "ignored_reservation_types": kinds})
     problem = options.problem()
     if problem:
         raise InvalidCall(OPTIONS, problem)
-    unknown = sorted(options.ignored_reservation_types - _KIND_OF_WORD.keys())
+    unknown = sorted(kinds - _KIND_OF_WORD.keys())
     if unknown:
         raise InvalidCall(OPTIONS, f"unknown reservation type {shortened(unknown[0])!r}")
-    kinds = frozenset(_KIND_OF_WORD[word] for word in options.ignored_reservation_types)
-    return replace(options, ignored_reservation_types=kinds)
+    known = frozenset(_KIND_OF_WORD[word] for word in kinds)
+    return replace(options, ignored_reservation_types=known)

@@ -9,11 +9,11 @@ from rest_framework.request import Request
 
 from capacity.offboarding import holdings_of, life_of
 from core.api import ProblemView, json_answer
+from core.stored_text import shortened
 from hosts.domain.offboarding import offboarding
 from hosts.models import Host
 from hosts.services.host_orders import UnknownHost
 from journal.auth import RULE_API_READ
-from journal.json_node import shortened
 
 
 class OffboardingView(ProblemView):

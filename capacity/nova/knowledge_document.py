@@ -6,11 +6,13 @@ Memory is given in MiB and becomes bytes here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter
+
+from core.json_bodies import Body, Members, Name, checked, problem, whole
 from journal.errors import InvalidInput
-from journal.json_node import JSONNode
 from scheduling.knowledge import (
     HOST_UTILIZATION,
     LONG_TERM_CONTENTION,
@@ -22,7 +24,6 @@ from scheduling.knowledge import (
 )
 from scheduling.resources import MIB
 
-MAX_NAME_LENGTH = 255
 MAX_MEMORY_MIB = 1 << 40
 MAX_VCPUS = 1 << 31
 
@@ -56,7 +57,10 @@ def facts_from_document(name: str, content: object) -> dict[str, Any]:
     if name not in _READERS:
         known = ", ".join(_READERS)
         raise InvalidInput(f"{name}: is no knowledge of the scheduler; known are {known}")
-    return _each(JSONNode(name, content), _READERS[name])
+    read: dict[str, Any] = checked(
+        _READERS[name].validate_python, {} if content is None else content, path=name
+    )
+    return read
 
 
 def knowledge_from_facts(facts: Mapping[str, dict[str, Any]]) -> Knowledge:
@@ -69,50 +73,51 @@ def knowledge_from_facts(facts: Mapping[str, dict[str, Any]]) -> Knowledge:
     )
 
 
-def _each(node: JSONNode, read: Callable[[JSONNode], Any]) -> dict[str, Any]:
-    """Return an object with each of its values read; Any: each reader has a type of its own."""
-    return {name: read(one) for name, one in node.members(max_key_length=MAX_NAME_LENGTH)}
-
-
-def _utilisation(node: JSONNode) -> HostUtilisation:
-    return HostUtilisation(
-        memory_bytes=_count(node.member("memory_mb"), MAX_MEMORY_MIB) * MIB,
-        used_memory_bytes=_count(node.member("used_memory_mb"), MAX_MEMORY_MIB) * MIB,
-        vcpus=_count(node.member("vcpus"), MAX_VCPUS),
-        used_vcpus=_count(node.member("used_vcpus"), MAX_VCPUS),
-    )
-
-
-def _contention(node: JSONNode) -> HostContention:
-    return HostContention(
-        average_percent=_percent(node.member("avg_cpu_contention")),
-        maximum_percent=_percent(node.member("max_cpu_contention")),
-    )
-
-
-def _shares(node: JSONNode) -> dict[str, float]:
-    return _each(node, _percent)
-
-
-def _count(node: JSONNode, highest: int) -> int:
-    number = node.unsigned()
-    if not node.is_set or number > highest:
-        raise node.wrong(f"must be an integer from 0 to {highest}")
-    return number
-
-
-def _percent(node: JSONNode) -> float:
-    number = node.content
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise node.wrong("must be a number")
-    if not (math.isfinite(number) and number >= 0):
-        raise node.wrong("must be 0 or more")
+def _percent(number: object) -> float:
+    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+        raise problem("must be a number")
+    if not 0 <= number < math.inf:
+        raise problem("must be 0 or more")
     return float(number)
 
 
-_READERS: Mapping[str, Callable[[JSONNode], object]] = {
-    HOST_UTILIZATION: _utilisation,
-    LONG_TERM_CONTENTION: _contention,
-    SHORT_TERM_CONTENTION: _contention,
-    PROJECT_NOISINESS: _shares,
+_Mebibytes = Annotated[int, whole(0, MAX_MEMORY_MIB)]
+_Cores = Annotated[int, whole(0, MAX_VCPUS)]
+_Percent = Annotated[float, BeforeValidator(_percent)]
+
+
+class _Utilisation(Body, validate_default=True):
+    memory_mb: _Mebibytes = -1
+    used_memory_mb: _Mebibytes = -1
+    vcpus: _Cores = -1
+    used_vcpus: _Cores = -1
+
+    def facts(self) -> HostUtilisation:
+        """Return what is said of a host."""
+        return HostUtilisation(
+            memory_bytes=self.memory_mb * MIB,
+            used_memory_bytes=self.used_memory_mb * MIB,
+            vcpus=self.vcpus,
+            used_vcpus=self.used_vcpus,
+        )
+
+
+class _Contention(Body, validate_default=True):
+    avg_cpu_contention: _Percent = math.nan
+    max_cpu_contention: _Percent = math.nan
+
+    def facts(self) -> HostContention:
+        """Return what is said of a host."""
+        return HostContention(
+            average_percent=self.avg_cpu_contention, maximum_percent=self.max_cpu_contention
+        )
+
+
+_UtilisationByHost = Members[Name, Annotated[_Utilisation, AfterValidator(_Utilisation.facts)]]
+_ContentionByHost = Members[Name, Annotated[_Contention, AfterValidator(_Contention.facts)]]
+_READERS: Mapping[str, TypeAdapter[Any]] = {
+    HOST_UTILIZATION: TypeAdapter(_UtilisationByHost),
+    LONG_TERM_CONTENTION: TypeAdapter(_ContentionByHost),
+    SHORT_TERM_CONTENTION: TypeAdapter(_ContentionByHost),
+    PROJECT_NOISINESS: TypeAdapter(Members[Name, Members[Name, _Percent]]),
 }

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from commitments.services.evicting import evict_slots
-from hosts.agents.order_views import HostOrderView
+from hosts.agents.order_views import HostOrderView, Order
 from journal.clock import database_now
-from journal.json_node import JSONNode
 from journal.middleware import request_id_of
 
 
-class EvictView(HostOrderView):
+class EvictView(HostOrderView[Order]):
     """Moves what has no VMs, and says what is left."""
 
     path_label = "/api/v1/hosts/{name}/evict"
     is_task = True
+    asks = Order
 
-    def order(self, name: str, reason: str, node: JSONNode) -> dict[str, object]:
+    def order(self, name: str, asked: Order) -> dict[str, object]:
         """Carry it out."""
         found = evict_slots(
             name,
             now=database_now(),
             actor=self.actor,
             request_id=request_id_of(self.http_request),
-            reason=reason,
+            reason=asked.reason,
         )
         return {
             "slots_moved": found.moved,

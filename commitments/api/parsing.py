@@ -6,12 +6,12 @@ the services' business.
 
 from __future__ import annotations
 
-from commitments.api.unknown_fields import (
-    CHANGE_REQUEST,
-    QUOTA_REQUEST,
-    Known,
-    count_unknown_fields,
-)
+from typing import Annotated, TypeVar
+
+import structlog
+from pydantic import AfterValidator, Field
+from pydantic.alias_generators import to_camel
+
 from commitments.domain.changeset import (
     ChangeRequest,
     CommitmentChange,
@@ -20,30 +20,180 @@ from commitments.domain.changeset import (
 )
 from commitments.domain.statuses import CommitmentStatus
 from commitments.services.quota import QuotaRequest, ResourceQuota
+from core.json_bodies import (
+    Body,
+    Elements,
+    Id,
+    Members,
+    Moment,
+    Name,
+    Signed,
+    Text,
+    Unsigned,
+    checked,
+    given,
+    one_of,
+    parsed,
+    problem,
+    unknown_fields,
+    wrong,
+)
+from core.stored_text import check_text
 from journal.errors import InvalidInput
-from journal.json_node import JSONNode, check_text, parse_json
+
+log = structlog.get_logger(__name__)
 
 MAX_PROJECT_ID_LENGTH = 64
-MAX_NAME_LENGTH = 255
-MAX_TEXT_LENGTH = 4096
+MOST_UNKNOWN = 20
+LONGEST_UNKNOWN = 120
 RESERVED_ZONES = frozenset({"any", "unknown", "total"})
 
 
-def parse_zones(body: bytes, *, is_lenient: bool, known: Known) -> tuple[str, ...]:
+_Model = TypeVar("_Model", bound="_LiquidBody")
+
+
+def _zone(name: str) -> str:
+    if name in RESERVED_ZONES:
+        raise problem(f"must be an availability zone, not {name!r}")
+    return name
+
+
+class _LiquidBody(Body, alias_generator=to_camel):
+    """Fields without a type are known, but nobody looks at them."""
+
+
+class _Domain(_LiquidBody):
+    uuid: Id = ""
+    name: Name = ""
+
+
+class _Metadata(_LiquidBody):
+    uuid: object = None
+    name: object = None
+    domain: _Domain = _Domain()
+
+
+class ZonesRequest(_LiquidBody):
+    """A request for a report on zones."""
+
+    all_zones: Elements[Name] = Field((), alias="allAZs")
+
+
+class CapacityRequest(ZonesRequest):
+    """A request for a report on capacity."""
+
+    demand_by_resource: object = None
+
+
+class UsageRequest(ZonesRequest):
+    """A request for a report on a project."""
+
+    project_metadata: object = None
+    serialized_state: object = None
+
+
+class _ZoneQuota(_LiquidBody):
+    quota: Unsigned = 0
+
+
+class _ResourceQuota(_ZoneQuota):
+    per_zone: Members[Name, _ZoneQuota] = Field({}, alias="perAZ")
+
+
+class _QuotaMetadata(_Metadata):
+    uuid: Text = ""
+    name: Name = ""
+
+
+class QuotaBody(_LiquidBody):
+    """A request to set the quota of a project."""
+
+    resources: Members[Name, _ResourceQuota] = {}
+    project_metadata: _QuotaMetadata = _QuotaMetadata()
+
+
+class _Commitment(_LiquidBody):
+    uuid: Text = ""
+    old_status: Annotated[CommitmentStatus, one_of(CommitmentStatus, ", or null")] | None = None
+    new_status: Annotated[CommitmentStatus, one_of(CommitmentStatus, ", or null")] | None = None
+    amount_units: Unsigned = Field(0, alias="amount")
+    expires_at: Moment = None
+    confirm_by: Moment = None
+    old_expires_at: Moment = None
+
+
+class _Changeset(_LiquidBody):
+    total_confirmed_before: Unsigned = 0
+    total_confirmed_after: Unsigned = 0
+    total_guaranteed_before: Unsigned = 0
+    total_guaranteed_after: Unsigned = 0
+    commitments: Elements[_Commitment] = ()
+
+    def changeset(self) -> ResourceChangeset:
+        """Return the changes of a project and resource."""
+        changes = tuple(CommitmentChange(**vars(one)) for one in self.commitments)
+        return ResourceChangeset(**{**vars(self), "commitments": changes})
+
+
+class _ProjectChanges(_LiquidBody):
+    project_metadata: _Metadata = _Metadata()
+    by_resource: Members[Name, _Changeset] = {}
+
+    def changes(self) -> ProjectChanges:
+        """Return the changes of a project."""
+        domain = self.project_metadata.domain
+        return ProjectChanges(
+            domain_id=domain.uuid,
+            domain_name=domain.name,
+            by_resource={name: one.changeset() for name, one in self.by_resource.items()},
+        )
+
+
+class ChangeBody(_LiquidBody):
+    """A request to change commitments, or a part of a body that is one."""
+
+    is_dry_run: bool = Field(default=False, alias="dryRun")
+    info_version: Signed = 0
+    by_project: Members[Annotated[Id, given("must not be empty")], _ProjectChanges] = {}
+    az: Annotated[Name, given("must not be empty"), AfterValidator(_zone)] = Field(
+        "", validate_default=True
+    )
+
+    def request(self) -> ChangeRequest:
+        """Return what is asked for."""
+        return ChangeRequest(
+            zone=self.az,
+            info_version=self.info_version,
+            is_dry_run=self.is_dry_run,
+            by_project={project: one.changes() for project, one in self.by_project.items()},
+        )
+
+
+def _read(model: type[_Model], body: bytes) -> _Model:
+    """Return a body; fields that are ignored for being unknown are logged."""
+    read = checked(lambda content: model.model_validate(content, extra="allow"), parsed(body))
+    found = list(unknown_fields(read))
+    if found:
+        names = [name[:LONGEST_UNKNOWN] for name in found[:MOST_UNKNOWN]]
+        log.debug("unknown_request_fields", count=len(found), names=names)
+    return read
+
+
+def parse_zones(
+    body: bytes, model: type[ZonesRequest], *, is_lenient: bool = False
+) -> tuple[str, ...]:
     """Return ``allAZs`` of a capacity or usage request, in the order given, once each.
 
     Args:
         body: The request body.
+        model: Fields of the request.
         is_lenient: Whether an empty or undecodable body counts as one without zones.
-        known: Fields of the request; others are logged.
 
     Raises:
         InvalidInput: the body is not a request, and leniency was not asked for.
     """
     try:
-        node = parse_json(body)
-        count_unknown_fields(node.content, known)
-        zones = node.member("allAZs").texts(max_length=MAX_NAME_LENGTH)
+        zones = _read(model, body).all_zones
     except InvalidInput:
         if is_lenient:
             return ()
@@ -72,20 +222,22 @@ def parse_quota_request(body: bytes, *, project_id: str) -> QuotaRequest:
     Raises:
         InvalidInput: not a quota request, or its metadata is that of another project.
     """
-    node = parse_json(body)
-    count_unknown_fields(node.content, QUOTA_REQUEST)
-    metadata = node.member("projectMetadata")
-    uuid = metadata.member("uuid").text(max_length=MAX_TEXT_LENGTH)
-    if uuid and uuid != project_id:
-        raise metadata.member("uuid").wrong("differs from the project id in the path")
-    domain = metadata.member("domain")
-    resources = node.member("resources").members(max_key_length=MAX_NAME_LENGTH)
+    read = _read(QuotaBody, body)
+    metadata = read.project_metadata
+    if metadata.uuid and metadata.uuid != project_id:
+        raise wrong("projectMetadata.uuid", "differs from the project id in the path")
     return QuotaRequest(
         project_id=project_id,
-        project_name=metadata.member("name").text(max_length=MAX_NAME_LENGTH),
-        domain_id=domain.member("uuid").text(max_length=MAX_PROJECT_ID_LENGTH),
-        domain_name=domain.member("name").text(max_length=MAX_NAME_LENGTH),
-        resources={name: _resource_quota(entry) for name, entry in resources},
+        project_name=metadata.name,
+        domain_id=metadata.domain.uuid,
+        domain_name=metadata.domain.name,
+        resources={
+            name: ResourceQuota(
+                total_units=one.quota,
+                units_by_zone={zone: of_zone.quota for zone, of_zone in one.per_zone.items()},
+            )
+            for name, one in read.resources.items()
+        },
     )
 
 
@@ -95,83 +247,4 @@ def parse_change_request(body: bytes) -> ChangeRequest:
     Raises:
         InvalidInput: not a change request, or its zone is empty or a reserved word.
     """
-    node = parse_json(body)
-    count_unknown_fields(node.content, CHANGE_REQUEST)
-    return change_request(node)
-
-
-def change_request(node: JSONNode) -> ChangeRequest:
-    """Return the change of commitments that a part of a body asks for.
-
-    Raises:
-        InvalidInput: not a change request, or its zone is empty or a reserved word.
-    """
-    is_dry_run = node.member("dryRun").flag()
-    info_version = node.member("infoVersion").signed()
-    by_project = {
-        project_id: _project_changes(entry, project_id)
-        for project_id, entry in node.member("byProject").members(
-            max_key_length=MAX_PROJECT_ID_LENGTH
-        )
-    }
-    zone = node.member("az").text(max_length=MAX_NAME_LENGTH)
-    if not zone:
-        raise node.member("az").wrong("must not be empty")
-    if zone in RESERVED_ZONES:
-        raise node.member("az").wrong(f"must be an availability zone, not {zone!r}")
-    return ChangeRequest(
-        zone=zone, info_version=info_version, is_dry_run=is_dry_run, by_project=by_project
-    )
-
-
-def _resource_quota(node: JSONNode) -> ResourceQuota:
-    zones = node.member("perAZ").members(max_key_length=MAX_NAME_LENGTH)
-    return ResourceQuota(
-        total_units=node.member("quota").unsigned(),
-        units_by_zone={zone: entry.member("quota").unsigned() for zone, entry in zones},
-    )
-
-
-def _project_changes(node: JSONNode, project_id: str) -> ProjectChanges:
-    if not project_id:
-        raise node.wrong("the project id must not be empty")
-    domain = node.member("projectMetadata").member("domain")
-    resources = node.member("byResource").members(max_key_length=MAX_NAME_LENGTH)
-    return ProjectChanges(
-        domain_id=domain.member("uuid").text(max_length=MAX_PROJECT_ID_LENGTH),
-        domain_name=domain.member("name").text(max_length=MAX_NAME_LENGTH),
-        by_resource={name: _changeset(entry) for name, entry in resources},
-    )
-
-
-def _changeset(node: JSONNode) -> ResourceChangeset:
-    return ResourceChangeset(
-        total_confirmed_before=node.member("totalConfirmedBefore").unsigned(),
-        total_confirmed_after=node.member("totalConfirmedAfter").unsigned(),
-        total_guaranteed_before=node.member("totalGuaranteedBefore").unsigned(),
-        total_guaranteed_after=node.member("totalGuaranteedAfter").unsigned(),
-        commitments=tuple(_commitment(item) for item in node.member("commitments").items()),
-    )
-
-
-def _commitment(node: JSONNode) -> CommitmentChange:
-    return CommitmentChange(
-        uuid=node.member("uuid").text(max_length=MAX_TEXT_LENGTH),
-        old_status=_status(node.member("oldStatus")),
-        new_status=_status(node.member("newStatus")),
-        amount_units=node.member("amount").unsigned(),
-        expires_at=node.member("expiresAt").time(),
-        confirm_by=node.member("confirmBy").time(),
-        old_expires_at=node.member("oldExpiresAt").time(),
-    )
-
-
-def _status(node: JSONNode) -> CommitmentStatus | None:
-    if not node.is_set:
-        return None
-    text = node.text(max_length=MAX_TEXT_LENGTH)
-    try:
-        return CommitmentStatus(text)
-    except ValueError:
-        allowed = ", ".join(status.value for status in CommitmentStatus)
-        raise node.wrong(f"must be one of {allowed}, or null") from None
+    return _read(ChangeBody, body).request()

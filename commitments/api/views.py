@@ -13,13 +13,14 @@ from rest_framework.request import Request
 from commitments import metrics
 from commitments.api.errors import EndpointDisabled, TextErrorView, text_response
 from commitments.api.parsing import (
+    CapacityRequest,
+    UsageRequest,
     parse_change_request,
     parse_project_id,
     parse_quota_request,
     parse_zones,
 )
 from commitments.api.rendering import change_response
-from commitments.api.unknown_fields import CAPACITY_REQUEST, USAGE_REQUEST
 from commitments.domain.changeset import ChangeRequest
 from commitments.policies import (
     CHANGE_COMMITMENTS,
@@ -82,7 +83,7 @@ class ReportCapacityView(LiquidView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return capacity and usage of every group in the zones asked for."""
-        zones = parse_zones(self.body(), is_lenient=True, known=CAPACITY_REQUEST)
+        zones = parse_zones(self.body(), CapacityRequest, is_lenient=True)
         return json_answer(report_capacity(zones))
 
 
@@ -97,7 +98,7 @@ class ReportUsageView(LiquidView):
     def post(self, request: Request, project_id: str) -> HttpResponse:
         """Return what a project uses in the zones asked for."""
         project_id = parse_project_id(project_id)
-        zones = parse_zones(self.body(), is_lenient=False, known=USAGE_REQUEST)
+        zones = parse_zones(self.body(), UsageRequest)
         return json_answer(report_usage(project_id, zones))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from django.http import HttpResponse
+from pydantic import AfterValidator, Field
 from rest_framework.request import Request
 
 from capacity.ledger.slot_request import SlotAsk
-from commitments.api.parsing import MAX_NAME_LENGTH, MAX_TEXT_LENGTH, change_request
+from commitments.api.parsing import ChangeBody
 from commitments.api.rendering import rfc3339
 from commitments.domain.admission import AdmissionPlan, CommitmentDecision
 from commitments.domain.advice import Advice
@@ -19,13 +20,57 @@ from commitments.policies import WHAT_IF
 from commitments.services.advice import whole_second_at_or_after
 from commitments.services.what_if import AddedHosts, WhatIfQuestion, prepare_what_if
 from core.api import JSON, ProblemView
+from core.json_bodies import Body, Elements, Moment, Name, Text, given, problem, read_body, whole
 from journal.clock import database_now
 from journal.heavy import computed_apart, heavy_question
-from journal.json_node import JSONNode, parse_json
 
 MOST_NEW_HOSTS = 1_000
 MOST_NEW_HOSTS_TOGETHER = 10_000
 MOST_NAMES = 10_000
+
+
+def _within_reason(added: tuple[_AddedHosts, ...]) -> tuple[_AddedHosts, ...]:
+    together = sum(one.count for one in added)
+    if together > MOST_NEW_HOSTS_TOGETHER:
+        raise problem(f"{together} new hosts in all, at most {MOST_NEW_HOSTS_TOGETHER} are allowed")
+    return added
+
+
+_HostNames = Annotated[Elements[Name], Field(max_length=MOST_NAMES)]
+
+
+class _AddedHosts(Body):
+    like: Annotated[Name, given("must name the host that the new ones are like")] = Field(
+        "", validate_default=True
+    )
+    count: Annotated[int, whole(1, MOST_NEW_HOSTS)] = 1
+
+
+class _Edit(Body):
+    hosts_added: Annotated[Elements[_AddedHosts], AfterValidator(_within_reason)] = ()
+    hosts_drained: _HostNames = ()
+    hosts_failed: _HostNames = ()
+    commitments_added: ChangeBody | None = None
+    commitments_expired: Annotated[Elements[Text], Field(max_length=MOST_NAMES)] = ()
+
+
+class _Question(Body):
+    batch: ChangeBody = Field({}, validate_default=True)
+    at: Moment = None
+    edit: _Edit = _Edit()
+
+    def question(self) -> WhatIfQuestion:
+        """Return what an operator asks."""
+        added = self.edit.commitments_added
+        return WhatIfQuestion(
+            batch=self.batch.request(),
+            at=self.at,
+            hosts_added=tuple(AddedHosts(**vars(one)) for one in self.edit.hosts_added),
+            hosts_drained=self.edit.hosts_drained,
+            hosts_failed=self.edit.hosts_failed,
+            added=None if added is None else added.request(),
+            expired=self.edit.commitments_expired,
+        )
 
 
 class WhatIfView(ProblemView):
@@ -49,43 +94,7 @@ def parse_question(body: bytes) -> WhatIfQuestion:
     Raises:
         InvalidInput: a field is malformed, or a number is out of range.
     """
-    node = parse_json(body)
-    edit = node.member("edit")
-    added = edit.member("commitments_added")
-    return WhatIfQuestion(
-        batch=change_request(node.member("batch")),
-        at=node.member("at").time(),
-        hosts_added=_all_added_hosts(edit.member("hosts_added")),
-        hosts_drained=edit.member("hosts_drained").texts(
-            max_length=MAX_NAME_LENGTH, most=MOST_NAMES
-        ),
-        hosts_failed=edit.member("hosts_failed").texts(max_length=MAX_NAME_LENGTH, most=MOST_NAMES),
-        added=change_request(added) if added.is_set else None,
-        expired=edit.member("commitments_expired").texts(
-            max_length=MAX_TEXT_LENGTH, most=MOST_NAMES
-        ),
-    )
-
-
-def _all_added_hosts(node: JSONNode) -> tuple[AddedHosts, ...]:
-    added = tuple(_added_hosts(item) for item in node.items())
-    together = sum(item.count for item in added)
-    if together > MOST_NEW_HOSTS_TOGETHER:
-        raise node.wrong(
-            f"{together} new hosts in all, at most {MOST_NEW_HOSTS_TOGETHER} are allowed"
-        )
-    return added
-
-
-def _added_hosts(node: JSONNode) -> AddedHosts:
-    like = node.member("like").text(max_length=MAX_NAME_LENGTH)
-    if not like:
-        raise node.member("like").wrong("must name the host that the new ones are like")
-    count_node = node.member("count")
-    count = count_node.unsigned() if count_node.is_set else 1
-    if not 1 <= count <= MOST_NEW_HOSTS:
-        raise count_node.wrong(f"must be 1 to {MOST_NEW_HOSTS}")
-    return AddedHosts(like=like, count=count)
+    return read_body(_Question, body).question()
 
 
 def answer_document(answer: WhatIfAnswer) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from commitments.domain.state import CommitmentFormatError, from_change_commitme
 from commitments.domain.statuses import LIVE_STATUSES, UNFINISHED_STATUSES, ResourceType
 from commitments.models import Commitment
 from commitments.services.commitment_rows import WantedCommitment
+from core.stored_text import shortened
 from journal.errors import HeadroomError
-from journal.json_node import shortened
 from scheduling.resources import MIB
 
 

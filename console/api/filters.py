@@ -13,8 +13,8 @@ from django_filters.fields import IsoDateTimeField
 from rest_framework.request import Request
 
 from console.api.paging import PAGE_PARAMETERS
+from core.stored_text import shortened
 from journal.errors import InvalidInput
-from journal.json_node import shortened
 
 LONGEST_TEXT = 255
 

@@ -14,6 +14,7 @@ from console.api.filters import Filters, TextFilter, WordFilter
 from console.api.hosts import VMViewSet
 from console.api.journal import AuditEntryViewSet
 from console.api.views import LogViewSet, NothingThere, ReadViewSet, RowSerializer
+from core.stored_text import shortened
 from hosts.agents.cell_models import CellResource, HostCell
 from hosts.agents.cells import effective_of
 from hosts.agents.models import HostKey
@@ -27,7 +28,6 @@ from hosts.models import (
     HostLifecycle,
     LifecycleKind,
 )
-from journal.json_node import shortened
 
 
 class RowsOfHost(ReadViewSet):

@@ -23,8 +23,9 @@ from console.api.filters import (
 from console.api.names import domain_name, project_name
 from console.api.views import ReadViewSet, RowSerializer
 from core.api import json_answer
+from core.stored_text import shortened
 from hosts.agents.models import AgentMode, HostAgent
-from hosts.agents.order_views import LONGEST_REASON, host_order
+from hosts.agents.order_views import host_order
 from hosts.domain.liveness import UNMANAGED, Liveness
 from hosts.models import (
     Domain,
@@ -39,7 +40,6 @@ from hosts.models import (
 )
 from hosts.services.host_orders import UnknownHost, change_host
 from journal.auth import RULE_API_WRITE, authenticate, authorise
-from journal.json_node import parse_json, shortened
 from journal.middleware import request_id_of
 
 LIVENESS = (UNMANAGED, *(one.value for one in Liveness))
@@ -226,9 +226,7 @@ class HostViewSet(ReadViewSet):
         Raises:
             UnknownHost: there is none of this name.
         """
-        node = parse_json(self.body())
-        order = host_order(node)
-        reason = node.member("reason").text(max_length=LONGEST_REASON)
+        order, reason = host_order(self.body())
         if not key.isprintable():
             raise UnknownHost(f"there is no host {shortened(key)}")
         request_id = request_id_of(self.http_request)

@@ -16,8 +16,8 @@ from django.db.models.lookups import GreaterThan, LessThan
 from django.http import QueryDict
 from rest_framework.pagination import BasePagination
 
+from core.stored_text import check_text, shortened
 from journal.errors import InvalidInput
-from journal.json_node import check_text, shortened
 
 LIMIT, ORDERING, CURSOR = "limit", "ordering", "cursor"
 PAGE_PARAMETERS: Final = frozenset({LIMIT, ORDERING, CURSOR})

@@ -18,9 +18,9 @@ from rest_framework.viewsets import ViewSetMixin
 from console.api.filters import Filters, StrictFilterBackend, unknown_parameter
 from console.api.paging import KeysetPagination
 from core.api import InvalidCall, ProblemView, json_answer
+from core.stored_text import check_text, shortened
 from journal.auth import RULE_API_READ, TOKEN_HEADER
 from journal.errors import InvalidInput
-from journal.json_node import check_text, shortened
 
 LONGEST_KEY = 255
 

@@ -35,8 +35,8 @@ from console.exports import INTERNAL, ExportedList
 from console.links import everything_url
 from console.names import name_rows
 from console.saved_filters import FilteredList
+from core.stored_text import shortened
 from core.text import count_text
-from journal.json_node import shortened
 from journal.statements import fetch_value
 
 NO_FILTERS = frozenset(

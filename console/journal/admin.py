@@ -36,11 +36,11 @@ from console.base import (
 from console.links import find_target, list_url, register_findable, row_url
 from console.names import Names, names_of, object_link
 from core.doctor.findings import Severity
+from core.stored_text import shortened
 from core.text import NOTHING, memory_text
 from journal.accounts import account_change, account_facts
 from journal.clock import database_now, is_doubtful, is_off
 from journal.gauges import QUEUE_LIMITS_SECONDS
-from journal.json_node import shortened
 from journal.middleware import request_id_of
 from journal.models import (
     AuditEntry,

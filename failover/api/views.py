@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import orjson
 from django.http import HttpResponse
+from pydantic import Field
 from rest_framework.request import Request
 
 from core.api import JSON, ProblemView, json_answer
 from core.idempotent import IdempotentView
+from core.json_bodies import Body, Elements, Id, Name, given, one_of, read_body, whole
+from core.stored_text import check_text
 from failover.api.rendering import (
     drain_document,
     drill_document,
@@ -31,13 +36,41 @@ from journal.auth import RULE_API_READ, RULE_API_WRITE
 from journal.clock import database_now
 from journal.errors import InvalidInput
 from journal.heavy import computed_apart, heavy_question
-from journal.json_node import JSONNode, check_text, parse_json
 from journal.middleware import request_id_of
 
 LONGEST_NAME = 255
-LONGEST_UUID = 64
 MOST_STEPS = 100_000
 MOST_NAMES = 20_000
+
+
+_Names = Annotated[Elements[Name], Field(max_length=MOST_NAMES)]
+
+
+class _Failed(Body):
+    hosts: _Names = ()
+    racks: _Names = ()
+    azs: _Names = ()
+
+
+class _Simulation(Body):
+    policy: Annotated[DrillPolicy, one_of(DrillPolicy)] = DrillPolicy.MATCHING
+    failed: _Failed = _Failed()
+    explain: bool = False
+
+
+class _Drain(Body):
+    hosts: Annotated[Elements[Name], Field(max_length=MOST_HOSTS)] = ()
+
+
+class _Rebalance(Body):
+    zone: Name = ""
+    steps: Annotated[int, whole(1, MOST_STEPS)] | None = None
+    apply: bool = False
+
+
+class _Replan(Body):
+    vm: Annotated[Id, given("must be the uuid of a VM")] = Field("", validate_default=True)
+    apply: bool = False
 
 
 class FailoverView(ProblemView):
@@ -53,16 +86,17 @@ class SimulationView(FailoverView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return what the loss of hosts, racks and zones would do; writes nothing."""
-        node = parse_json(self.body())
-        policy, failure = _policy(node), _failure(node.member("failed"))
-        explain = node.member("explain")
-        explains = explain.is_set and explain.flag()
+        asked = read_body(_Simulation, self.body())
+        failed = asked.failed
+        failure = FailureSet(hosts=failed.hosts, racks=failed.racks, zones=failed.azs)
         with heavy_question():
             try:
-                state, failed = loss_state(failure, now=database_now())
+                state, lost = loss_state(failure, now=database_now())
             except UnknownFailureDomainError as error:
                 raise InvalidInput(str(error), code="unknown_failure_domain") from None
-            content = computed_apart(lambda: _simulated(state, failed, policy, explains=explains))
+            content = computed_apart(
+                lambda: _simulated(state, lost, asked.policy, explains=asked.explain)
+            )
         return HttpResponse(content, content_type=JSON)
 
 
@@ -73,8 +107,7 @@ class DrainCheckView(FailoverView):
 
     def post(self, request: Request) -> HttpResponse:
         """Return whether hosts may be drained together; writes nothing."""
-        node = parse_json(self.body()).member("hosts")
-        names = node.texts(max_length=LONGEST_NAME, most=MOST_HOSTS)
+        names = read_body(_Drain, self.body()).hosts
         with heavy_question():
             answer = check_drain(names, now=database_now(), computed=computed_apart)
         return json_answer(drain_document(answer))
@@ -118,13 +151,12 @@ class RebalancesView(IdempotentView):
         Raises:
             InvalidInput: there is no such zone.
         """
-        node = parse_json(self.body())
-        zone = node.member("zone").text(max_length=LONGEST_NAME)
-        steps = _steps(node.member("steps"))
+        asked = read_body(_Rebalance, self.body())
+        zone, steps = asked.zone, asked.steps
         if zone not in failover_zones():
             raise InvalidInput(f"no such zone: {zone}", code="unknown_zone")
         request_id = request_id_of(self.http_request)
-        if node.member("apply").flag():
+        if asked.apply:
             start_rebalancing(zone, steps)
             return json_answer({"zone": zone, "started": True}, status=202)
         now = database_now()
@@ -165,14 +197,11 @@ class ReplansView(IdempotentView):
         Raises:
             InvalidInput: no VM is named.
         """
-        node = parse_json(self.body())
-        vm_uuid = node.member("vm").text(max_length=LONGEST_UUID)
-        if not vm_uuid:
-            raise node.member("vm").wrong("must be the uuid of a VM")
+        asked = read_body(_Replan, self.body())
         done = replan_vm(
-            vm_uuid,
+            asked.vm,
             request_id=request_id_of(self.http_request),
-            is_dry_run=not node.member("apply").flag(),
+            is_dry_run=not asked.apply,
         )
         return json_answer(replan_document(done))
 
@@ -184,15 +213,6 @@ def _asked_zone(request: Request) -> str | None:
     return check_text(zone, path="zone", max_length=LONGEST_NAME)
 
 
-def _steps(node: JSONNode) -> int | None:
-    if not node.is_set:
-        return None
-    steps = node.unsigned()
-    if not 1 <= steps <= MOST_STEPS:
-        raise node.wrong(f"must be from 1 to {MOST_STEPS}")
-    return steps
-
-
 def _simulated(
     state: DrillState, failed: frozenset[str], policy: DrillPolicy, *, explains: bool
 ) -> bytes:
@@ -201,21 +221,3 @@ def _simulated(
     if explains:
         document["explanation"] = explanation_document(state, result)
     return orjson.dumps(document)
-
-
-def _policy(node: JSONNode) -> DrillPolicy:
-    given = node.member("policy")
-    if not given.is_set:
-        return DrillPolicy.MATCHING
-    word = given.text(max_length=LONGEST_NAME)
-    if word not in set(DrillPolicy):
-        raise given.wrong(f"must be one of {', '.join(DrillPolicy)}")
-    return DrillPolicy(word)
-
-
-def _failure(node: JSONNode) -> FailureSet:
-    return FailureSet(
-        hosts=node.member("hosts").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
-        racks=node.member("racks").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
-        zones=node.member("azs").texts(max_length=LONGEST_NAME, most=MOST_NAMES),
-    )
