@@ -124,7 +124,8 @@ def _complete(
 
 
 def _zones_with_hosts() -> set[str]:
-    return set(Host.objects.exclude(zone="").values_list("zone", flat=True).distinct())
+    zones = Host.objects.exclude(zone="").order_by().values_list("zone", flat=True)
+    return set(zones.distinct())
 
 
 def _upsert(

@@ -178,6 +178,7 @@ def _apply(rows: _Rows, build: FlavorGroupBuild) -> FlavorGroupRefresh:
     vanished = sorted(set(rows.groups) - set(wanted))
     in_use = hooks.referenced_groups(vanished) | set(
         Reservation.objects.filter(flavor_group_name__in=vanished)
+        .order_by()
         .values_list("flavor_group_name", flat=True)
         .distinct()
     )

@@ -467,6 +467,7 @@ def referenced_groups(names: Iterable[str]) -> set[str]:
     return set(
         Commitment.objects.filter(flavor_group_name__in=list(names))
         .exclude(state__in=ended)
+        .order_by()
         .values_list("flavor_group_name", flat=True)
         .distinct()
     )

@@ -87,7 +87,10 @@ def _aggregate_paths(uuids: Collection[str]) -> list[str] | None:
 WHOLE: Final[Mapping[str, _Whole]] = {
     SERVICES: _Whole(
         stored=lambda: (
-            Host.objects.exclude(service_host="").values_list("service_host", flat=True).distinct()
+            Host.objects.exclude(service_host="")
+            .order_by()
+            .values_list("service_host", flat=True)
+            .distinct()
         ),
         key=lambda one: str(one.get("host")) if one.get("binary") == COMPUTE_BINARY else "",
         paths=_service_paths,
