@@ -49,7 +49,7 @@ from failover.services.loop import reconcile_zone  # noqa: E402 - likewise
 from hosts.models import Host, Instance  # noqa: E402 - likewise
 from journal.actors import Actor  # noqa: E402 - likewise
 from journal.clock import database_now  # noqa: E402 - likewise
-from journal.collector import collect_rarely, spare_what_is_loaded  # noqa: E402 - likewise
+from journal.collector import collect_rarely  # noqa: E402 - likewise
 from journal.kept_sums import keep_sums  # noqa: E402 - likewise
 from journal.metrics import metrics_page  # noqa: E402 - likewise
 from placement.services.audit import REBUILD_PROJECT_USAGE  # noqa: E402 - likewise
@@ -110,8 +110,7 @@ _figures: list[dict[str, object]] = []
 def main() -> None:
     """Do the work that the command line names."""
     name, *arguments = sys.argv[1:]
-    if os.environ.get("HEADROOM_PROCESS") != "web":
-        collect_rarely()  # as workers do
+    collect_rarely()  # as workers and web processes do
     cpu = time.process_time()
     WORK[name](*arguments)
     json.dump(
@@ -225,7 +224,6 @@ def providers() -> None:
 
 def requests() -> None:
     """Answer what Limes, Nova and Prometheus ask, as a web process does."""
-    spare_what_is_loaded()
     hosts = Host.objects.count()
     slots = 100 if hosts >= ROOMY_HOSTS else 10
     _timed("table of hosts of a web process", current_host_table)
@@ -372,7 +370,6 @@ def _times(work: Callable[[], object], count: int) -> list[float]:
 
 def pages() -> None:
     """Open every page of the console."""
-    spare_what_is_loaded()
     setup_test_environment()
     opened = sorted(measured_pages(), key=lambda one: one.milliseconds)
     usual = [one.milliseconds for one in opened]

@@ -17,7 +17,7 @@ from django.db.migrations.loader import MigrationLoader  # noqa: E402 - likewise
 
 from config.listening import guarded  # noqa: E402 - likewise
 from config.server.beginnings import in_each_process  # noqa: E402 - likewise
-from journal.collector import spare_what_is_loaded  # noqa: E402 - likewise
+from journal.collector import collect_rarely  # noqa: E402 - likewise
 from placement.gateway.current import look_at_start  # noqa: E402 - likewise
 from placement.warming import warm_up  # noqa: E402 - likewise
 from placement.wsgi import placement_first  # noqa: E402 - likewise
@@ -30,6 +30,6 @@ if settings.HEADROOM.tracing.endpoint:
     application = traced(application)
 current_app.loader.import_default_modules()  # else the first nudge of a worker would
 MigrationLoader(None)  # else the first look at whether a process is ready would
-spare_what_is_loaded()
+collect_rarely()
 in_each_process(warm_up)
 in_each_process(look_at_start)

@@ -1,7 +1,8 @@
 """Whether a zone's capacity rows still tell the truth (spec liquid, 13.2; design, "Concurrency").
 
 A computation keeps the position it started from, and the log of changes (:mod:`core.changes`) tells
-what came after it. A host that left the zone shows in the number of hosts, once any host was written.
+what came after it. A host that left the zone shows in the number of hosts, which are counted where
+any host was written.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from capacity.host_table.position import (
     Position,
     following,
     load_position,
+    load_to_keep,
     newest_after,
 )
 from capacity.metrics import HOST_TABLE_CHECKS, HOST_TABLE_DIFFERENCES, HOST_TABLE_REFRESH_SECONDS
@@ -130,7 +131,7 @@ class HostTableCache:
             if self._position is not None:
                 newest, _ = self._newest()
                 return newest
-            fresh = load_position(read_moment())
+            fresh = load_to_keep()
             if not fresh.moment.has_written:
                 self._publish(fresh, instead_of=None)
                 self._check.done()

@@ -23,7 +23,7 @@ from capacity.host_table.reading import (
     read_reservations,
 )
 from core.changes import has_one_snapshot, one_snapshot
-from journal.collector import paused_collector
+from journal.collector import paused_collector, spare_what_was_read
 from journal.history import Moment, is_continued, read_moment
 from scheduling.columns import CAPACITY_COLUMNS, Int64Column
 from scheduling.reservations import ReservationIndex
@@ -82,6 +82,13 @@ def load_position(moment: Moment) -> Position:
     )
 
 
+def load_to_keep() -> Position:
+    """Read everything as of now, for a process that goes on from there."""
+    position = load_position(read_moment())
+    spare_what_was_read(len(position.table) + len(position.table.reservations.by_id))
+    return position
+
+
 def _every_reservation(
     host_names: Mapping[int, str], *, in_parts: bool
 ) -> tuple[ReservationIndex, OwnerMap]:
@@ -110,7 +117,7 @@ def following(position: Position, changes: Changes) -> Position:
     """Return the position as of some changes, or later; see :func:`newest_after`."""
     if changes.are_all and is_continued(position.moment, changes.moment, reader="host_table"):
         return advance(position, changes)
-    return load_position(read_moment())
+    return load_to_keep()
 
 
 def advance(position: Position, changes: Changes) -> Position:

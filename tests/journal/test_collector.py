@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from journal.collector import (
+    MANY_ROWS,
     RARELY,
     collect_rarely,
     paused_collector,
     rare_collections,
     spare_what_is_loaded,
+    spare_what_was_read,
 )
 
 
@@ -97,3 +99,11 @@ def test_after_work_that_holds_many_things_the_collector_is_as_before() -> None:
     with rare_collections():
         assert gc.get_threshold() == RARELY
     assert gc.get_threshold() == usual
+
+
+def test_what_is_kept_of_many_rows_is_not_looked_at_again() -> None:
+    gc.unfreeze()
+    spare_what_was_read(MANY_ROWS - 1)
+    assert gc.get_freeze_count() == 0
+    spare_what_was_read(MANY_ROWS)
+    assert gc.get_freeze_count() > 0
