@@ -24,11 +24,12 @@ from tests import factories
 from tests.admin.test_frame import staff_client
 
 pytestmark = pytest.mark.django_db
-NOW = timezone.now()
 
 
 def finding(severity: str) -> None:
-    CheckFinding.objects.create(check_name="x", severity=severity, found="f", looked_at=NOW)
+    CheckFinding.objects.create(
+        check_name="x", severity=severity, found="f", looked_at=timezone.now()
+    )
 
 
 def commitment(reason: str, **more: Any) -> None:
@@ -39,12 +40,15 @@ def commitment(reason: str, **more: Any) -> None:
 
 
 def synced(**more: Any) -> None:
-    SyncRun.objects.create(**{"started_at": NOW, "finished_at": NOW, "source": "limes", **more})
+    now = timezone.now()
+    SyncRun.objects.create(**{"started_at": now, "finished_at": now, "source": "limes", **more})
 
 
 def evacuated_host_is_back() -> None:
     factories.make_host("c")
-    EvacuationPlan.objects.create(zone="y", failed_hosts=["c"], started_at=NOW, changed_at=NOW)
+    EvacuationPlan.objects.create(
+        zone="y", failed_hosts=["c"], started_at=timezone.now(), changed_at=timezone.now()
+    )
 
 
 def silent_agent() -> None:
@@ -58,7 +62,11 @@ def left_room() -> None:
     agent = HostAgent.objects.create(host_name="h")
     work = make_row(agent, state="deleting", to_delete=True)
     LeavingRoom.objects.create(
-        workload=work, host=host, memory_bytes=1 << 30, vcpus=4, since=NOW - timedelta(hours=1)
+        workload=work,
+        host=host,
+        memory_bytes=1 << 30,
+        vcpus=4,
+        since=timezone.now() - timedelta(hours=1),
     )
 
 
@@ -77,13 +85,13 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
     "1 commitment stuck": (
         "bad",
         lambda: factories.make_commitment(
-            ready_status=True, next_reconcile_at=NOW - timedelta(hours=1)
+            ready_status=True, next_reconcile_at=timezone.now() - timedelta(hours=1)
         ),
     ),
     "7 VMs not protected": (
         "bad",
         lambda: CoverageAccount.objects.create(
-            zone="z", accounted_at=NOW, owed_vms=9, uncovered_vms=7
+            zone="z", accounted_at=timezone.now(), owed_vms=9, uncovered_vms=7
         ),
     ),
     "1 agent of hosts silent": ("warn", silent_agent),
@@ -91,7 +99,7 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
     "2 dead hosts in z": (
         "bad",
         lambda: EvacuationPlan.objects.create(
-            zone="z", failed_hosts=["a", "b"], started_at=NOW, changed_at=NOW
+            zone="z", failed_hosts=["a", "b"], started_at=timezone.now(), changed_at=timezone.now()
         ),
     ),
     "evacuation in y not over, its hosts are back": ("warn", evacuated_host_is_back),
@@ -125,7 +133,7 @@ CAUSES: dict[str, tuple[str, Callable[[], Any]]] = {
 @pytest.fixture(autouse=True)
 def _at_work() -> None:
     factories.make_host("at-work")
-    Heartbeat.objects.create(name="beat", beaten_at=NOW)
+    Heartbeat.objects.create(name="beat", beaten_at=timezone.now())
 
 
 def told(client: Client) -> Any:
