@@ -11,6 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 from django.conf import settings
 
 from core.jobs import BEAT_SCHEDULE
+from journal.beat import end_on_signals
 from journal.collector import collect_rarely
 from journal.exporter import close_inherited_exporter, start_exporter
 from journal.task_clock import ClockedCelery
@@ -58,3 +59,9 @@ def leave_metrics_to_parent(**_: object) -> None:
 def tell_metrics_of_beat(**_: object) -> None:
     """Listen for scrapes."""
     start_exporter("beat", port=settings.HEADROOM.metrics.beat_port)
+
+
+@beat_init.connect
+def end_beat_in_order(**_: object) -> None:
+    """Take the place of Celery's handlers, which are there by now."""
+    end_on_signals()

@@ -6,6 +6,7 @@ by the holder of the lease: who takes over goes on where the other stopped, and 
 
 from __future__ import annotations
 
+import signal
 import time
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from journal.task_clock import beat_may_send
 
 log = structlog.get_logger(__name__)
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
 #: Longest sleep: how soon a second one notices that the first is gone, at the latest.
 MOST_SECONDS = 5
 DUE_AGAIN = timedelta(days=1)
@@ -42,6 +44,23 @@ SELECT %(entry)s, clock_timestamp(), held.epoch FROM held
 ON CONFLICT (entry) DO UPDATE SET last_run_at = excluded.last_run_at, epoch = excluded.epoch
 RETURNING 1
 """
+
+
+def end_on_signals() -> None:
+    """End by SIGTERM or SIGINT wherever the process is; what is held is given back after that.
+
+    Celery gives it back in the handler itself: that closes the connection on which an answer of the
+    broker may be awaited at this moment, whose error takes the place of the end, and waits for the
+    database within a statement.
+    """
+
+    def end(*_: object) -> None:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        raise SystemExit
+
+    for number in ENDING:
+        signal.signal(number, end)
 
 
 class LeasedScheduler(Scheduler):
