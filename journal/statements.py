@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from django.db import connection
@@ -56,3 +57,9 @@ def fetch_together(statements: Sequence[str], parameters: Parameters = None) -> 
         while cursor.nextset():
             found.append(list(cursor.fetchall()))
     return found
+
+
+def one_session() -> AbstractContextManager[None]:
+    """Keep what is private to a session of the server for a block, behind a pooler as well."""
+    kept: AbstractContextManager[None] = connection.one_session()  # type: ignore[attr-defined]  # of our backend
+    return kept

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import orjson
-from django.db import connection
+from django.db import connection, transaction
 
 from hosts.region.run import ImportRun
 from journal.statements import execute
@@ -23,6 +23,7 @@ class StagingTable:
     """A session-private table with the columns of a model's table, filled by COPY.
 
     Staging happens before the transaction of the import, so that no transaction waits for a file.
+    Behind a pooler the run keeps its session (:func:`journal.statements.one_session`).
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class StagingTable:
 
     def _flush(self) -> None:
         if self._rows:
-            copy_rows(self.name, self._columns, self._rows)
+            with transaction.atomic(savepoint=False):
+                copy_rows(self.name, self._columns, self._rows)
             self._rows.clear()
 
 

@@ -25,6 +25,7 @@ from journal.collector import rare_collections
 from journal.errors import Busy
 from journal.leases import held_lease
 from journal.services import Change, record_changes
+from journal.statements import one_session
 from journal.statistics import analyze_grown_tables
 
 Sinks = Mapping[str, tuple[Shape, Callable[..., None]]]
@@ -89,14 +90,15 @@ def take_in(
         sections: What it may read.
         writing: Held while there is writing, where the caller does not hold it anyway.
     """
-    try:
-        with rare_collections():
-            _stage(run, source, sections)
-            with writing or nullcontext():
-                _write_all(run)
-    finally:
-        for close in run.closers:
-            close()
+    with one_session():
+        try:
+            with rare_collections():
+                _stage(run, source, sections)
+                with writing or nullcontext():
+                    _write_all(run)
+        finally:
+            for close in run.closers:
+                close()
 
 
 def _write_all(run: ImportRun) -> None:

@@ -41,16 +41,52 @@ class LimitedConnection(psycopg.Connection[Any]):  # Any: rows of every shape
     """
 
     first: bytes = b""
+    _is_kept: bool = False
+
+    def keep_session(self) -> None:
+        """Keep the server's session from now on: where a transaction ends, another one begins.
+
+        Both in one message, after which a pooler has no session to give to others.
+        """
+        self._is_kept = True
+        self.rollback()
+
+    def leave_session(self) -> None:
+        """Keep it no longer."""
+        self._is_kept = False
+        self.rollback()
 
     def _start_query(self) -> PQGen[None]:
         begins = not self.autocommit and self.pgconn.transaction_status == TransactionStatus.IDLE
         if not begins or not self.first or self._pipeline:
             yield from super()._start_query()
             return
-        self.pgconn.send_query(self._get_tx_start_command() + b"; " + self.first)
+        yield from self._begin()
+
+    def _begin(self, *ending: bytes) -> PQGen[None]:
+        """Begin a transaction, with its deadlines, in the message that ends the one before."""
+        parts = (*ending, self._get_tx_start_command(), self.first)
+        self.pgconn.send_query(b"; ".join(filter(None, parts)))
         for result in (yield from generators.execute(self.pgconn)):
             if result.status != ExecStatus.COMMAND_OK:
                 raise psycopg.errors.error_from_result(result)
+
+    def _commit_gen(self) -> PQGen[None]:
+        yield from self._begin(b"COMMIT") if self._is_kept else super()._commit_gen()
+
+    def _rollback_gen(self) -> PQGen[None]:
+        if not self._is_kept:
+            yield from super()._rollback_gen()
+        elif self.pgconn.transaction_status == TransactionStatus.IDLE:
+            yield from self._begin()
+        else:
+            yield from self._begin(b"ROLLBACK")
+
+    def _set_autocommit_gen(self, value: bool) -> PQGen[None]:  # noqa: FBT001 - the library's
+        if self._is_kept:  # else refused, as a transaction is open all the time
+            self._autocommit = value
+        else:
+            yield from super()._set_autocommit_gen(value)
 
     def wait(self, gen: PQGen[Value], *args: Any, **kwargs: Any) -> Value:  # Any: of the library
         """Wait for the server; on any exception that is not its own, end the statement there."""
@@ -124,6 +160,48 @@ class _LimitedWrapper(base.DatabaseWrapper):
             opened.first = "; ".join(
                 f"SET LOCAL {name} = {text}" for name, text in limits.items()
             ).encode()
+
+    @contextmanager
+    def one_session(self) -> Iterator[None]:
+        """Keep what is private to the server's session, such as temporary tables, for a block.
+
+        Transactions and statements of the block are what they are elsewhere. A pooler gives the
+        session to nobody else meanwhile, as it is always in some transaction, often an empty one.
+        """
+        self.ensure_connection()
+        kept: LimitedConnection = self.connection
+        if not self.is_pooled or self.in_atomic_block:
+            yield
+            return
+        kept.keep_session()
+        try:
+            with self.execute_wrapper(self._ended_alone):
+                yield
+        finally:
+            with suppress(psycopg.Error):  # one that broke is found out by whoever asks next
+                kept.leave_session()
+
+    def _ended_alone(
+        self,
+        execute: Callable[..., Any],
+        statement: Any,
+        params: Any,
+        many: bool,  # noqa: FBT001 - Django's signature
+        context: dict[str, Any],
+    ) -> Any:  # Any: Django's, all of them
+        """End the transaction of a statement that is one by itself; its rows are here already."""
+        kept = self.connection
+        if not kept.autocommit:
+            return execute(statement, params, many, context)
+        try:
+            done = execute(statement, params, many, context)
+        except BaseException:
+            with suppress(psycopg.Error):
+                kept.rollback()
+            raise
+        with self.wrap_database_errors:
+            kept.commit()
+        return done
 
     def is_usable(self) -> bool:
         """Return whether the connection works, by asking the server only where that is in doubt.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,8 @@ from journal.models import Heartbeat, KeptSums
 from placement.models import Allocation, Inventory, ResourceProvider
 from tests.api.scheduler_client import NovaClient
 from tests.e2e.own_pooler import SESSIONS, OwnPooler, own_pooler
-from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Process, WebServer, Worker
+from tests.e2e.own_postgres import REGION
+from tests.e2e.processes import ADMIN, PATIENCE_SECONDS, Process, WebServer, Worker, manage
 from tests.e2e.test_check_commitments import outcomes, run, url_of
 from tests.factories import make_group, make_hosts
 from tests.ledger import assert_ledger_holds
@@ -178,4 +180,28 @@ def test_tasks_run_behind_a_pooler(background: tuple[Worker, Process], pooler: O
 
     assert wait_until(is_done, PATIENCE_SECONDS), beat.log() + worker.log()
     assert "Error" not in worker.log()
+    assert left_behind(pooler) == set()
+
+
+def test_a_region_is_imported_behind_a_pooler(pooler: OwnPooler, tmp_path: Path) -> None:
+    """Beside others who get all other sessions, so that none is met again by chance."""
+    command = ("import_region", str(REGION))
+    ended = threading.Event()
+
+    def work() -> None:
+        with pooler.connect() as link:
+            while not ended.is_set():
+                link.execute("SELECT 1")
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        others = [pool.submit(work) for _ in range(CLIENTS)]
+        try:
+            first = manage(tmp_path, *command, DATABASE_URL=pooler.url)
+            again = manage(tmp_path, *command, DATABASE_URL=pooler.url)
+        finally:
+            ended.set()
+        for one in others:
+            one.result(PATIENCE_SECONDS)
+    assert first != again
+    assert_ledger_holds()
     assert left_behind(pooler) == set()
