@@ -16,6 +16,7 @@ READERS: Final = (
     "usage",
     "slots",
     "bridge",
+    "hypervisors",
     "webhooks",
 )
 RELOAD_REASONS: Final = (

@@ -2,7 +2,8 @@
 
 Everything that is heard could be lost at any moment and is found again: a watch that breaks goes on
 from the last version that was written, one that is too old, and whatever fails otherwise, begins
-with a list. One process of a region follows; the others wait for its lease.
+with a list. So does a database with another past, which may lack what was written. One process of a
+region follows; the others wait for its lease.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from hosts.region.run import ImportReport
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError
+from journal.history import Moment, is_continued, read_moment
 from journal.leases import held_lease
 from journal.readings import counter
 
@@ -67,6 +69,10 @@ MALFORMED_TOTAL: Final = counter(
 )
 
 
+class _OtherPast(Exception):  # noqa: N818 - a state of the database, not a defect
+    """What was written may not be there."""
+
+
 class Watcher:
     """Follows the objects of one cluster."""
 
@@ -86,6 +92,7 @@ class Watcher:
         self._stated: dict[str, Stated] | None = None
         self._before = 0
         self._version = ""
+        self._moment = Moment(snapshot="")
         self._listed_at: datetime | None = None
         self._pause_seconds = FIRST_PAUSE_SECONDS
 
@@ -130,6 +137,8 @@ class Watcher:
                 if not self._version or self._is_list_due():
                     self._list(api)
                 self._watch(api)
+            except _OtherPast:
+                return
             except Expired as error:
                 # A list may expire as well, while it is read: then the next one waits.
                 if not self._version:
@@ -146,6 +155,7 @@ class Watcher:
         return self._listed_at is None or database_now() - self._listed_at > age
 
     def _list(self, api: ObjectsApi, *, accepts_shrink: bool = False) -> ImportReport:
+        self._moment = read_moment()
         began = database_now()
         objects: dict[str, Told] = {}
         stated: dict[str, Stated] = {}
@@ -200,7 +210,12 @@ class Watcher:
         Raises:
             Expired: The server forgot what we ask for.
             ClusterUnavailable: It told of an error, or of no event.
+            _OtherPast: The database has one now.
         """
+        moment = read_moment()
+        if not is_continued(self._moment, moment, reader="hypervisors"):
+            raise _OtherPast
+        self._moment = moment
         heard: dict[str, Told] = {}
         stated: dict[str, Stated] = {}
         gone: set[str] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from capacity.models import HostCapacity
 from hosts.models import FeedPass, Host
 from hosts.vm_source import reporting_hosts
 from journal.actors import Actor
+from journal.history import read_moment
 from journal.leases import take_lease
 from tests.bridge.conftest import use
 from tests.bridge.hypervisor_objects import Json, hypervisor_object, instances
@@ -130,6 +132,20 @@ def test_a_watch_that_breaks_goes_on_where_it_was(
         objects.say("node1", **takes(5))
         awaited(lambda: taken("node1") == 5)
     assert len(lists) == 1
+
+
+def test_a_database_with_another_past_is_told_everything_again(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects.put(hypervisor_object("node1"))
+    with followed():
+        awaited(lambda: names() == ["node1"])
+        Host.objects.update(os_version="of before")
+        elsewhere = replace(read_moment(), history="of another server")
+        monkeypatch.setattr(following, "read_moment", lambda: elsewhere)
+        objects.put(hypervisor_object("node2"))
+        awaited(lambda: not Host.objects.filter(os_version="of before").exists())
+        awaited(lambda: names() == ["node1", "node2"])
 
 
 def test_what_the_server_has_forgotten_is_listed_again(

@@ -236,7 +236,7 @@ class SwitchLoad:
         while True:
             name = str(uuid4())
             answer = self.web.send(
-                "POST", "/commitments/v1/change-commitments", _commitment(name, version)
+                "POST", "/commitments/v1/change-commitments", commitment(name, version)
             )
             if answer.status == STALE:
                 info = self.web.send("GET", "/commitments/v1/info")
@@ -246,7 +246,8 @@ class SwitchLoad:
             yield name, answer
 
 
-def _commitment(name: str, version: int) -> object:
+def commitment(name: str, version: int) -> object:
+    """Return the body of a request that asks for one new commitment."""
     change = Change(uuid=name, old_status=None, new_status=CONFIRMED, amount_units=16)
     project = ProjectChanges(
         project_id=str(uuid4()),

@@ -5,7 +5,6 @@ Web processes, workers and beat go on by themselves, whether the primary was sto
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,23 +15,19 @@ import pytest
 from config.celery_app import app
 from config.launcher.processes import wait_until
 from config.queues import QUEUES
-from tests.e2e.own_pooler import OwnPooler, own_pooler
-from tests.e2e.own_postgres import OwnPostgres, either, own_postgres, standby_of
 from tests.e2e.processes import PATIENCE_SECONDS, Process, WebServer, Worker
 from tests.e2e.switch_load import (
     HOSTS,
     TOKENS,
     SwitchLoad,
     assert_ledger_holds_on,
-    seed,
     shown_used,
     used,
 )
+from tests.e2e.switched import Servers, switched
 
 pytestmark = [pytest.mark.django_db, pytest.mark.e2e]
 
-#: A pooler gives a session to each transaction; all that run at once have one.
-SESSIONS = 20
 #: More than enough to meet each of two web processes.
 LOOKS = 16
 BEATEN = "SELECT 1 FROM journal_heartbeat WHERE name = 'beat' AND beaten_at > %s::timestamptz"
@@ -42,36 +37,21 @@ NOW = "SELECT clock_timestamp()::text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """An installation on a primary and its standby.
+    """An installation on a primary and its standby."""
 
-    Attributes:
-        pooler: None where the processes know both servers.
-    """
-
-    primary: OwnPostgres
-    standby: OwnPostgres
+    servers: Servers
     web: WebServer
     worker: Worker
     beat: Process
-    pooler: OwnPooler | None
 
 
 @pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> Iterator[Site]:
     with ExitStack() as held:
-        primary = held.enter_context(own_postgres(tmp_path, os.environ, migrated, is_durable=True))
-        standby = held.enter_context(standby_of(primary, tmp_path))
-        seed(tmp_path, primary)
-        pooler = (
-            held.enter_context(own_pooler(tmp_path / "pgbouncer.log", primary, sessions=SESSIONS))
-            if request.param
-            else None
-        )
-        url = pooler.url if pooler else either(primary, standby)
-
+        servers = held.enter_context(switched(tmp_path, migrated, is_pooled=request.param))
         app.control.purge()
         overrides = {
-            "DATABASE_URL": url,
+            "DATABASE_URL": servers.url,
             "HEADROOM_TOKENS": TOKENS,
             "GRANIAN_WORKERS": "2",
             "HEADROOM_CAPACITY__MIN_RECONCILE_INTERVAL_SECONDS": "0",
@@ -85,24 +65,17 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, migrated: Path) -> Iter
         for process, end in ((web, web.end), (worker, worker.forget), (beat, beat.end)):
             held.callback(end)
             process.start()
-        yield Site(
-            primary=primary,
-            standby=standby,
-            web=web,
-            worker=worker,
-            beat=beat,
-            pooler=pooler,
-        )
+        yield Site(servers=servers, web=web, worker=worker, beat=beat)
 
 
-def stop(site: Site) -> None:
+def stop(servers: Servers) -> None:
     """End the primary as planned: its standby gets all that it wrote."""
-    site.primary.stop()
+    servers.primary.stop()
 
 
-def kill(site: Site) -> None:
+def kill(servers: Servers) -> None:
     """Take the primary away; before, it answered no commit that the standby did not have."""
-    site.primary.kill()
+    servers.primary.kill()
 
 
 @pytest.mark.parametrize(
@@ -112,33 +85,33 @@ def kill(site: Site) -> None:
     indirect=["site"],
 )
 def test_switch_over_under_load_loses_nothing_and_all_processes_follow(
-    site: Site, end: Callable[[Site], None]
+    site: Site, end: Callable[[Servers], None]
 ) -> None:
+    servers = site.servers
     if end is kill:
-        site.primary.commit_on_standbys()
+        servers.primary.commit_on_standbys()
     with SwitchLoad(site.web) as load:
         load.go_on()
-        end(site)
+        end(servers)
         load.meet_outage()
-        site.standby.promote()
-        if site.pooler is not None:
-            site.pooler.lead_to(site.standby)
+        servers.promote()
         load.go_on()
     load.assert_only_told_to_come_back()
-    load.assert_all_kept_by(site.standby)
+    load.assert_all_kept_by(servers.standby)
     assert_all_follow(site)
-    assert_ledger_holds_on(site.web.directory, site.standby)
+    assert_ledger_holds_on(site.web.directory, servers.standby)
 
 
 def assert_all_follow(site: Site) -> None:
     """Candidates of every web process show all claims; beat sends and a worker works."""
-    claimed = used(site.standby)
+    standby = site.servers.standby
+    claimed = used(standby)
 
     def show_all() -> bool:
         return all(shown_used(site.web) == claimed for _ in range(LOOKS))
 
     assert wait_until(show_all, PATIENCE_SECONDS), (claimed, shown_used(site.web))
-    with site.standby.connect() as link:
+    with standby.connect() as link:
         (now,) = link.execute(NOW).fetchone() or ("",)
 
         def has(query: str) -> bool:
