@@ -51,4 +51,5 @@ MIRROR: Final = Scraped(
             ),
         ),
     ),
+    is_of_primary=True,
 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from journal.history import MOMENT, Moment, is_continued, moment_of
-from journal.standby.reads import is_reading_standby
+from journal.standby.asking import is_reading_standby
 from journal.statements import fetch_row
 
 _Loaded = TypeVar("_Loaded")

@@ -82,6 +82,7 @@ FEED: Final = Scraped(
             ),
         ),
     ),
+    is_of_primary=True,
 )
 
 LIFECYCLES: Final = """

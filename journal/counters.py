@@ -49,8 +49,9 @@ REFUSED_SERVERS = counter(
 )
 READS = counter(
     "standby_reads_total",
-    "Requests that only read, where there are standbys: answered by one, by the primary because "
-    "none was fresh enough or the view needs it, or by the primary after a standby failed.",
+    "What only reads, where there are standbys: answered by one, by the primary because none was "
+    "fresh enough or the view needs it, or by the primary after a standby failed.",
+    reader=("pages", "metrics", "sums", "providers", "candidates"),
     answered_by=("standby", "primary", "primary_again"),
 )
 PRUNED_ROWS = counter(

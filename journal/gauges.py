@@ -72,6 +72,7 @@ CLOCKS = Scraped(
         ),
         lambda _: {"refuse": settings.HEADROOM.clock_refuse_seconds, "recent": RECENT_SECONDS},
     ),
+    is_of_primary=True,
 )
 WORK = Scraped(
     "work",
@@ -102,6 +103,7 @@ WORK = Scraped(
         ),
         lambda _: {"beat": BEAT_LEASE},
     ),
+    is_of_primary=True,
 )
 KEPT_SUMS = Scraped(
     "kept_sums",
@@ -116,6 +118,7 @@ KEPT_SUMS = Scraped(
         ),
         lambda _: {"names": known_sums()},
     ),
+    is_of_primary=True,
 )
 DOCTOR = Scraped(
     "doctor",
@@ -132,4 +135,5 @@ DOCTOR = Scraped(
         (),
         (gauge("doctor_age_seconds", "Time since a worker last ran the checks of the doctor."),),
     ),
+    is_of_primary=True,
 )

@@ -35,9 +35,9 @@ from journal.statements import fetch_value
 
 log = structlog.get_logger(__name__)
 
-_STANDBY = "standby"
+STANDBY: Final = "standby"
 # What stays while a session lasts. Reading the system identifier takes longer than all the rest.
-_SERVER = """
+SERVER: Final = """
 coalesce(nullif(current_setting('headroom.server', true), ''),
          set_config('headroom.server',
                     concat_ws(' ', (pg_control_system()).system_identifier,
@@ -51,10 +51,10 @@ coalesce(nullif(current_setting('headroom.server', true), ''),
 MOMENT: Final = f"""
 (pg_current_snapshot()::text
  || CASE WHEN pg_current_xact_id_if_assigned() IS NULL THEN ' 0 ' ELSE ' 1 ' END
- || CASE WHEN pg_is_in_recovery() THEN '0/0 {_STANDBY} '
+ || CASE WHEN pg_is_in_recovery() THEN '0/0 {STANDBY} '
          ELSE pg_current_wal_insert_lsn() || ' '
               || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || ' ' END
- || {_SERVER})
+ || {SERVER})
 """
 NOW: Final = f"SELECT {MOMENT}"
 NOW_AND_WHERE: Final = f"SELECT {MOMENT}, pg_backend_pid()"
@@ -71,16 +71,12 @@ def wal_bytes(position: str) -> int:
     return int(high, 16) << 32 | int(low, 16)
 
 
-#: Whether a standby answers this thread for a while (:mod:`journal.standby.reads`).
-on_standby: ContextVar[bool] = ContextVar("on_standby", default=False)
-
-
 class WrongServer(OperationalError):  # noqa: N818 - a state of the system, not a defect
     """The session leads to a server that must not be believed: a standby, or a former primary."""
 
 
 class NotFollowed(WrongServer):
-    """A standby answers this thread on purpose, and changes are followed on the primary."""
+    """A standby answers this thread on purpose, where changes are not followed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,16 +107,53 @@ class Moment:
         return wal_bytes(self.wal)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtStandby:
+    """A standby that answers a thread for a while (:mod:`journal.standby`).
+
+    Attributes:
+        primary: What the primary told before; None if changes must not be followed there.
+        replayed: End of the WAL that the standby had replayed before it was asked, as ``pg_lsn``.
+    """
+
+    primary: Moment | None = None
+    replayed: str = "0/0"
+
+    def moment_of(self, text: str) -> Moment:
+        """Return the moment that the standby told: of the primary's history, which it replays.
+
+        Its snapshots name no transaction that runs, and show some of them as ended. What is sure is
+        that every one below their ``xmin`` had ended: what began later is looked at again.
+
+        Raises:
+            NotFollowed: changes must not be followed there.
+            WrongServer: it is no standby any more, or one of another database.
+        """
+        if self.primary is None:
+            raise NotFollowed("changes are followed on the primary, and a standby answers here")
+        snapshot, _, _, history = text.split(" ", 3)
+        role, system, _, database = history.split(" ", 3)
+        _, primary_system, _, primary_database = self.primary.history.split(" ", 3)
+        if (role, system, database) != (STANDBY, primary_system, primary_database):
+            raise WrongServer(f"the server that was read from is no standby of ours: {history}")
+        xmin, _, _ = snapshot.partition(":")
+        return Moment(snapshot=f"{xmin}:{xmin}:", wal=self.replayed, history=self.primary.history)
+
+
+#: The standby that answers this thread; None if the primary does.
+at_standby: ContextVar[AtStandby | None] = ContextVar("at_standby", default=None)
+
+
 def check_is_followed() -> None:
     """Check that what follows changes may go on here.
 
-    While a standby answers, prepared statements go to the primary all the same: what changed since
-    a position would be told by the one, and what it is now by the other, which may not know yet.
+    While a standby answers a view, prepared statements go to the primary all the same: what changed
+    since a position would be told by the one, and what it is now by the other, which may not know.
 
     Raises:
         NotFollowed: a standby answers this thread.
     """
-    if on_standby.get():
+    if at_standby.get() is not None:
         raise NotFollowed("changes are followed on the primary, and a standby answers here")
 
 
@@ -128,10 +161,12 @@ def moment_of(text: str) -> Moment:
     """Return the moment that :data:`MOMENT` told on this thread's connection.
 
     Raises:
-        NotFollowed: a standby answers this thread.
+        NotFollowed: a standby answers this thread, and changes must not be followed there.
         WrongServer: caches must not be read from that server; the connection was closed.
     """
-    check_is_followed()
+    there = at_standby.get()
+    if there is not None:
+        return there.moment_of(text)
     snapshot, written, wal, history = text.split(" ", 3)
     if history != _course.current:
         _course.admit(history, connection)
@@ -212,7 +247,7 @@ class _Course:
         Raises:
             WrongServer: it must not be believed; the connection was closed.
         """
-        if history.startswith(_STANDBY):
+        if history.startswith(STANDBY):
             _refuse(wrapper, history, "standby")
         with self._lock:
             is_left = history in self._left

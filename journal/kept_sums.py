@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -117,7 +118,9 @@ def _read_kept(cursor: CursorWrapper) -> dict[tuple[str, str], str]:
 
 
 def keep_sums() -> int:
-    """Sum up everything that is kept; return how many. Each is a transaction of its own.
+    """Sum up everything that is kept, on a standby where one is fresh; return how many.
+
+    Each is a transaction of its own.
 
     Raises:
         DatabaseError: The first one that failed did; all others are kept.
@@ -135,12 +138,25 @@ def keep_sums() -> int:
 
 
 def _keep(sums: Sums) -> None:
+    from journal.standby.asking import (  # noqa: PLC0415 - its counters are declared beside sums
+        PATIENCE_SECONDS,
+        from_standby,
+    )
+
+    sum_up = partial(_summed_up, sums)
+    kept = from_standby(sum_up, reader="sums", patience_seconds=PATIENCE_SECONDS) or sum_up()
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP, kept)
+
+
+def _summed_up(sums: Sums) -> Parameters:
+    """Return what is kept of sums as of now."""
     with transaction.atomic(), connection.cursor() as cursor:
         limit = [str(LIMIT_MILLISECONDS)]
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", limit)
         query = sums.query(cursor)
         figures = json.dumps(query.rows(cursor), default=_number)
-        cursor.execute(KEEP, {"name": sums.name, "digest": query.digest, "figures": figures})
+    return {"name": sums.name, "digest": query.digest, "figures": figures}
 
 
 def _number(value: object) -> float:

@@ -40,7 +40,10 @@ Value = TypeVar("Value")
 
 
 class ScrapeCollector(Protocol):
-    """Reads metrics when a scrape comes."""
+    """Reads metrics when a scrape comes.
+
+    One with a true attribute ``is_of_primary`` is not asked of a standby.
+    """
 
     def collect(self) -> Iterable[Metric]:
         """Return the metrics as of now; may raise ``DatabaseError``."""
@@ -124,16 +127,22 @@ def collect_facts() -> list[Metric]:
     """Return what the collectors have read, in one transaction.
 
     One that fails is left out, and the others go on in a new transaction. Without a database there
-    is nothing to tell.
+    is nothing to tell. A fresh standby is asked first, in a transaction of its own; what it did not
+    tell, and what is the primary's, the primary is asked for.
     """
-    waiting, metrics, scrape = deque(_collectors), list[Metric](), _Scrape()
+    from journal.standby.asking import from_standby  # noqa: PLC0415 - its counters have names of ours
+
+    told: dict[int, list[Metric]] = {}
+    scrape = _Scrape()
     token = _under_way.set(scrape)
     try:
+        from_standby(lambda: _collect_there(told, scrape), reader="metrics")
+        waiting = deque(number for number in range(len(_collectors)) if number not in told)
         while waiting:
             before = len(waiting)
             try:
                 with scrape_cursor() as scrape.cursor:
-                    _collect(waiting, metrics)
+                    _collect(waiting, told)
             except DatabaseError as error:
                 if len(waiting) == before:  # no transaction to be had
                     log.warning("scrape_failed", collector="all", error=str(error))
@@ -142,19 +151,36 @@ def collect_facts() -> list[Metric]:
                 scrape.cursor = None
     finally:
         _under_way.reset(token)
-    return metrics
+    return [metric for number in sorted(told) for metric in told[number]]
 
 
-def _collect(waiting: deque[ScrapeCollector], metrics: list[Metric]) -> None:
+def _collect_there(told: dict[int, list[Metric]], scrape: _Scrape) -> bool:
+    """Let collectors read from a standby.
+
+    Raises:
+        DatabaseError: One failed, which the primary is asked for with all that follow.
+    """
+    try:
+        with scrape_cursor() as scrape.cursor:
+            for number, collector in enumerate(_collectors):
+                if not getattr(collector, "is_of_primary", False):
+                    told[number] = list(collector.collect())
+    finally:
+        scrape.cursor = None
+    return True
+
+
+def _collect(waiting: deque[int], told: dict[int, list[Metric]]) -> None:
     """Let collectors read until one fails.
 
     Raises:
         DatabaseError: One did.
     """
     while waiting:
-        collector = waiting.popleft()
+        number = waiting.popleft()
+        collector = _collectors[number]
         try:
-            metrics.extend(list(collector.collect()))
+            told[number] = list(collector.collect())
         except DatabaseError as error:
             name = getattr(collector, "name", type(collector).__name__)
             log.warning("scrape_failed", collector=name, error=str(error))

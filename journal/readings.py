@@ -92,10 +92,18 @@ class Scraped:
     Args:
         name: In the log, when it is left out.
         parts: Readings, or functions that make metrics of something else.
+        is_of_primary: Whether the primary is asked even where there is a standby: for ages, which
+            only the clock that wrote the times tells.
     """
 
-    def __init__(self, name: str, *parts: Callable[[CursorWrapper], Iterable[Metric]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *parts: Callable[[CursorWrapper], Iterable[Metric]],
+        is_of_primary: bool = False,
+    ) -> None:
         self.name = name
+        self.is_of_primary = is_of_primary
         self._parts = parts
 
     def collect(self) -> list[Metric]:

@@ -29,4 +29,5 @@ WEBHOOKS: Final = Scraped(
             gauge("webhook_disabled", "1 for an endpoint that answered 410."),
         ),
     ),
+    is_of_primary=True,
 )

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
 
 import structlog
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections
+from django.db import DatabaseError, connections
 from django.http import HttpRequest, UnreadablePostError
 from django.http.response import HttpResponseBase
 
 from journal.counters import READS
-from journal.history import NotFollowed, on_standby, read_moment, wal_bytes
+from journal.history import NotFollowed, read_moment, wal_bytes
+from journal.standby.asking import reading_from, still_answers
 from journal.standby.watch import StandbyWatch, current_watch
 
 log = structlog.get_logger(__name__)
@@ -40,24 +40,6 @@ COOKIE: Final = "headroom_written"
 _POSITION: Final = re.compile(r"[0-9A-F]{1,8}/[0-9A-F]{1,8}")
 REMEMBERED_SECONDS: Final = 300.0
 BAD: Final = 400
-
-
-def is_reading_standby() -> bool:
-    """Return whether this thread's default connection is a standby's: keep nothing of it."""
-    return on_standby.get()
-
-
-@contextmanager
-def reading_from(alias: str) -> Iterator[None]:
-    """Make a standby's connection this thread's default one for a while."""
-    primary = connections[DEFAULT_DB_ALIAS]
-    connections[DEFAULT_DB_ALIAS] = connections[alias]
-    token = on_standby.set(True)
-    try:
-        yield
-    finally:
-        on_standby.reset(token)
-        connections[DEFAULT_DB_ALIAS] = primary
 
 
 class StandbyReadsMiddleware:
@@ -87,17 +69,18 @@ class StandbyReadsMiddleware:
             return None
         name = self._name_of(request)
         if self._primary_until.get(name, 0.0) > time.monotonic():
-            READS.labels(answered_by="primary").inc()
+            READS.labels(reader="pages", answered_by="primary").inc()
             return None
         alias = self.watch.choose(written_bytes=_wanted(request))
         if alias is None:
-            READS.labels(answered_by="primary").inc()
+            READS.labels(reader="pages", answered_by="primary").inc()
             return None
         if not _read_identity(request):
             return None
         answer = self._ask(self.watch, alias, name, lambda: view(request, *args, **kwargs))
         _rewind(request)
-        READS.labels(answered_by="standby" if answer is not None else "primary_again").inc()
+        answered_by = "standby" if answer is not None else "primary_again"
+        READS.labels(reader="pages", answered_by=answered_by).inc()
         return answer
 
     def _ask(
@@ -105,7 +88,7 @@ class StandbyReadsMiddleware:
     ) -> HttpResponseBase | None:
         """Return a standby's answer; None if it is not good."""
         try:
-            with reading_from(alias):
+            with reading_from(connections[alias]):
                 response = ask()
                 render = getattr(response, "render", None)
                 if callable(render):
@@ -128,7 +111,7 @@ class StandbyReadsMiddleware:
 
     def _blame(self, watch: StandbyWatch, alias: str, name: str, reason: str) -> None:
         """Leave out a standby that is gone; one that answers was asked by a view that it cannot."""
-        if _still_answers(alias):
+        if still_answers(alias):
             self._remember(name, reason)
         else:
             log.info("standby_read_repeated", view=name, reason=reason.strip())
@@ -202,12 +185,3 @@ def _drop(response: HttpResponseBase) -> None:
 def _rewind(request: HttpRequest) -> None:
     """Have the body be there to be read once more, as a view reads it but once."""
     request._stream = BytesIO(request.body)  # noqa: SLF001 - Django's
-
-
-def _still_answers(alias: str) -> bool:
-    wrapper = connections[alias]
-    try:
-        wrapper.close_if_unusable_or_obsolete()
-        return bool(wrapper.connection is not None and wrapper.is_usable())
-    except DatabaseError:
-        return False

@@ -16,26 +16,25 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Any, Final, Self
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connections
 
-from journal.history import read_moment, wal_bytes
+from journal.history import SERVER, read_moment, wal_bytes
 
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "standby"
 #: Where a standby stands. A receiver tells its timeline to members of ``pg_read_all_stats``; the
 #: control file follows within a checkpoint.
-STANDING: Final = """
-SELECT pg_is_in_recovery(),
-       (pg_control_system()).system_identifier::text,
+STANDING: Final = f"""
+SELECT pg_is_in_recovery(), split_part({SERVER}, ' ', 1),
        coalesce((SELECT received_tli FROM pg_stat_wal_receiver),
                 (pg_control_recovery()).min_recovery_end_timeline),
        coalesce(pg_last_wal_replay_lsn(), '0/0')::text
-"""
+"""  # noqa: S608 - constants only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +44,45 @@ class Primary:
     Attributes:
         at: Monotonic seconds, before it was asked.
         written_bytes: End of its WAL.
-        timeline: Number of its timeline.
-        system: Its system identifier.
+        history: Name of its history.
     """
 
     at: float
     written_bytes: int
-    timeline: int
-    system: str
+    history: str
+
+    @property
+    def timeline(self) -> int:
+        """Number of its timeline."""
+        return int(self.history.split(" ")[0], 16)
+
+    @property
+    def system(self) -> str:
+        """Its system identifier."""
+        return self.history.split(" ")[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a standby was when it was looked at."""
+    """Where a standby was when it was looked at; ``replayed`` is the end of its WAL."""
 
     is_in_recovery: bool
     system: str
     timeline: int
-    replayed_bytes: int
+    replayed: str
+
+    @property
+    def replayed_bytes(self) -> int:
+        """How much WAL it had replayed."""
+        return wal_bytes(self.replayed)
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> Self:  # Any: columns of several types
+        """Return what :data:`STANDING` told."""
+        is_in_recovery, system, timeline, replayed = row
+        return cls(
+            is_in_recovery=is_in_recovery, system=system, timeline=timeline or 0, replayed=replayed
+        )
 
 
 @dataclass(slots=True)
@@ -73,32 +93,47 @@ class Known:
         fresh_as_of: Monotonic seconds: it has replayed all that was committed then; None if it
             must not be read from.
         replayed_bytes: End of the WAL that it has replayed.
+        history: Of the primary whose WAL that is.
         reason: Why it is left out; empty if it is not.
     """
 
     fresh_as_of: float | None = None
     replayed_bytes: int = 0
+    history: str = ""
     reason: str = "not_looked_at"
 
 
-def judge(standing: Standing, samples: Sequence[Primary]) -> tuple[float | None, str]:
+def refusal(standing: Standing, now: Primary) -> str:
+    """Return why a server is no standby of the primary, however far it is; empty if it is one."""
+    if not standing.is_in_recovery:
+        return "not_a_standby"
+    if standing.system != now.system:
+        return "other_system"
+    if standing.timeline != now.timeline:
+        return "other_timeline"
+    return ""
+
+
+def judge(
+    standing: Standing, samples: Sequence[Primary], *, before_bytes: int = 0
+) -> tuple[float | None, str]:
     """Return as of when a standby is fresh, and why it must not be read from.
 
     Args:
         standing: Where it is, read after the newest sample.
         samples: Of the primary, oldest first; at least one.
+        before_bytes: WAL that it had replayed before the newest sample. If the primary had not
+            written as much then, a backup was put in its place, of which this is no standby.
     """
     now = samples[-1]
-    if not standing.is_in_recovery:
-        return None, "not_a_standby"
-    if standing.system != now.system:
-        return None, "other_system"
-    if standing.timeline != now.timeline:
-        return None, "other_timeline"
+    if reason := refusal(standing, now):
+        return None, reason
+    if before_bytes > now.written_bytes:
+        return None, "ahead_of_primary"
     seen = [
         sample.at
         for sample in samples
-        if sample.timeline == now.timeline and sample.written_bytes <= standing.replayed_bytes
+        if sample.history == now.history and sample.written_bytes <= standing.replayed_bytes
     ]
     return (seen[-1], "") if seen else (None, "behind")
 
@@ -123,14 +158,21 @@ class StandbyWatch:
     _turn: count[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
+    _looked: threading.Event = field(default_factory=threading.Event)
 
-    def choose(self, *, written_bytes: int = 0) -> str | None:
+    def choose(
+        self, *, written_bytes: int = 0, history: str = "", patience_seconds: float = 0.0
+    ) -> str | None:
         """Return the alias of a standby to read from, each in turn; None if there is none.
 
         Args:
             written_bytes: WAL that the reader wants to see.
+            history: Of the primary, where that matters.
+            patience_seconds: How long to wait for the first look of a process.
         """
         self._ensure_thread()
+        if patience_seconds:
+            self._looked.wait(patience_seconds)
         since = self.clock() - self.most_lag_seconds
         usable = [
             alias
@@ -138,6 +180,7 @@ class StandbyWatch:
             if known.fresh_as_of is not None
             and known.fresh_as_of >= since
             and known.replayed_bytes >= written_bytes
+            and history in {"", known.history}
         ]
         return usable[next(self._turn) % len(usable)] if usable else None
 
@@ -158,10 +201,7 @@ class StandbyWatch:
             return
         finally:
             connections["default"].close_if_unusable_or_obsolete()
-        timeline, system, *_ = moment.history.split(" ")
-        sample = Primary(
-            at=at, written_bytes=moment.wal_bytes, timeline=int(timeline, 16), system=system
-        )
+        sample = Primary(at=at, written_bytes=moment.wal_bytes, history=moment.history)
         self._samples.append(sample)
         while self._samples[0].at < at - self.most_lag_seconds:
             self._samples.popleft()
@@ -173,23 +213,23 @@ class StandbyWatch:
         try:
             with wrapper.cursor() as cursor:
                 cursor.execute(STANDING)
-                in_recovery, system, timeline, replayed = cursor.fetchone()
+                standing = Standing.of_row(cursor.fetchone())
         except DatabaseError as error:
             with suppress(DatabaseError):
                 wrapper.close()
             log.debug("standby_does_not_answer", alias=alias, error=str(error).strip())
             self._note(alias, Known(reason="no_answer"))
             return
-        standing = Standing(
-            is_in_recovery=in_recovery,
-            system=system,
-            timeline=timeline or 0,
-            replayed_bytes=wal_bytes(replayed),
-        )
-        fresh_as_of, reason = judge(standing, self._samples)
+        before_bytes = self._known.get(alias, Known()).replayed_bytes
+        fresh_as_of, reason = judge(standing, self._samples, before_bytes=before_bytes)
         self._note(
             alias,
-            Known(fresh_as_of=fresh_as_of, replayed_bytes=standing.replayed_bytes, reason=reason),
+            Known(
+                fresh_as_of=fresh_as_of,
+                replayed_bytes=standing.replayed_bytes,
+                history=self._samples[-1].history,
+                reason=reason,
+            ),
         )
 
     def _note(self, alias: str, known: Known) -> None:
@@ -214,6 +254,7 @@ class StandbyWatch:
                 self.look()
             except Exception:  # whatever it is, requests go to the primary meanwhile
                 log.exception("standby_look_failed")
+            self._looked.set()
             pause.wait(self.look_seconds)
 
 

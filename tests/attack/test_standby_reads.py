@@ -33,7 +33,10 @@ CHANGED = f"""
 SELECT host.name FROM {changed_rows("hosts_host", "host", since="%s")} ORDER BY 1
 """  # noqa: S608 - constants only
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
-READS = re.compile(r'^cortex_standby_reads_total\{answered_by="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+READS = re.compile(
+    r'^cortex_standby_reads_total\{answered_by="(\w+)",(?:pid="\d+",)?reader="(\w+)"\} (\S+)$',
+    re.MULTILINE,
+)
 
 
 @pytest.fixture
@@ -81,9 +84,10 @@ def project_names(web: WebServer, **headers: str) -> set[str]:
     return {row["name"] for row in answer.json()["items"]}
 
 
-def reads(web: WebServer) -> dict[str, float]:
+def reads(web: WebServer, reader: str = "pages") -> dict[str, float]:
     page = web.send("GET", "/metrics", headers={"Authorization": f"Bearer {ADMIN}"})
-    return {by: float(number) for by, number in READS.findall(page.body.decode())}
+    found = READS.findall(page.body.decode())
+    return {by: float(number) for by, one, number in found if one == reader}
 
 
 def comes_from_standby(web: WebServer) -> bool:
@@ -117,6 +121,7 @@ def look_at_reads(web: WebServer, postgres: OwnPostgres, standby: OwnPostgres) -
     """Bear any lag: a standby that is held up is read from, but for those who know better."""
     hold_with(postgres, standby, web)
     assert project_names(web) == {"old"}
+    assert reads(web, "metrics")["standby"] > 0
     assert project_names(web, **{"Cache-Control": "no-cache"}) == {"new"}
     with postgres.connect() as link:
         row = link.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()

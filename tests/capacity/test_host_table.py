@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.utils import timezone
 from prometheus_client import REGISTRY
 
@@ -20,7 +20,7 @@ from capacity.models import HostCapacity, Reservation, ReservationAllocation, Re
 from hosts.models import Aggregate, Host, HostStatus, Instance
 from journal.history import NotFollowed
 from journal.metrics import metric_name
-from journal.standby.reads import reading_from
+from journal.standby.asking import reading_from
 from placement.selectors.snapshot import current_snapshot
 from scheduling.columns import CAPACITY_COLUMNS
 from scheduling.resources import GIB, ResourceVector
@@ -69,7 +69,7 @@ def test_table_is_not_brought_forward_where_a_standby_answers() -> None:
     """What changed would be the primary's word, and what hosts are that of one that is late."""
     make_host("h1")
     assert current_host_table().state_ok.tolist() == [True]
-    with reading_from("default"):  # as if it were one
+    with reading_from(connections["default"]):  # as if it were one
         Host.objects.filter(name="h1").update(status=HostStatus.DISABLED)
         for ask in (current_host_table, current_snapshot):
             with pytest.raises(NotFollowed):

@@ -19,13 +19,13 @@ SYSTEM = "7300000000000000001"
 
 
 def sample(at: float, written_bytes: int, timeline: int = 1) -> Primary:
-    return Primary(at=at, written_bytes=written_bytes, timeline=timeline, system=SYSTEM)
+    history = f"{timeline:08X} {SYSTEM} 1700000000.1 base/16384"
+    return Primary(at=at, written_bytes=written_bytes, history=history)
 
 
 def standing(replayed_bytes: int, *, timeline: int = 1, system: str = SYSTEM) -> Standing:
-    return Standing(
-        is_in_recovery=True, system=system, timeline=timeline, replayed_bytes=replayed_bytes
-    )
+    replayed = f"0/{replayed_bytes:X}"
+    return Standing(is_in_recovery=True, system=system, timeline=timeline, replayed=replayed)
 
 
 IDLE = (sample(1.0, 100), sample(2.0, 100))
@@ -53,8 +53,13 @@ def test_a_standby_is_as_fresh_as_the_primary_was_that_it_caught_up_with(
 
 
 def test_a_server_that_was_promoted_is_none() -> None:
-    promoted = Standing(is_in_recovery=False, system=SYSTEM, timeline=1, replayed_bytes=900)
+    promoted = Standing(is_in_recovery=False, system=SYSTEM, timeline=1, replayed="0/900")
     assert judge(promoted, BUSY) == (None, "not_a_standby")
+
+
+def test_a_standby_that_had_more_than_the_primary_is_of_another_past() -> None:
+    assert judge(standing(400), BUSY, before_bytes=300) == (3.0, "")
+    assert judge(standing(400), BUSY, before_bytes=301) == (None, "ahead_of_primary")
 
 
 def test_fresh_standbys_are_chosen_in_turn_and_for_what_they_have(
