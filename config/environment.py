@@ -93,7 +93,7 @@ class Environment(BaseSettings):
     replica_urls: SecretStr | None = Field(
         None,
         description="Streaming standbys of the database, as DATABASE_URL, comma separated: pages, "
-        "lists and reports are read from them.",
+        "lists, reports, metrics and what candidates are searched in are read from them.",
     )
     secure_cookies: bool = Field(
         default=True, description="Cookies over HTTPS only; off without TLS."

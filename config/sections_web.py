@@ -50,6 +50,18 @@ class ReplicaSettings(Section):
     look_seconds: float = Field(
         1.0, gt=0, le=60, description="Pause between looks at where the standbys are."
     )
+    searches: bool = Field(
+        default=False,
+        description="Whether each search for candidates reads from a standby what changed; all "
+        "providers are read there in any case.",
+    )
+    replay_wait_milliseconds: int = Field(
+        30,
+        ge=0,
+        lt=1000,
+        description="How long a search waits until the standby has what was committed before it; "
+        "then the primary is asked.",
+    )
 
     @model_validator(mode="after")
     def _fit(self) -> Self:

@@ -112,7 +112,8 @@ def oidc_client(oidc: OidcSettings) -> dict[str, Any]:
 def _standby(url: str) -> dict[str, Any]:
     found = _database(url, "HEADROOM_REPLICA_URLS")
     # Which server it is and how far it is are looked at (journal.standby); it takes no writes.
-    options = {**found["OPTIONS"], "target_session_attrs": "any", "connect_timeout": "2"}
+    ours = {"target_session_attrs": "any", "connect_timeout": "2", "tcp_user_timeout": "2000"}
+    options = {**found["OPTIONS"], **ours}
     return {**found, "OPTIONS": options, "TEST": {"MIRROR": "default"}}
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from contextlib import suppress
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from django.db import DEFAULT_DB_ALIAS, connections
@@ -55,6 +56,34 @@ def current_session() -> Session:
     return session
 
 
+_elsewhere: Final[defaultdict[str, deque[Session]]] = defaultdict(deque)
+
+
+@contextmanager
+def session_of(alias: str) -> Iterator[Any]:  # Any: as a session's wrapper
+    """Lend this thread a session of another server for prepared statements; yield its wrapper.
+
+    A process has as many as threads ever had one at once, for as long as it lives.
+    """
+    own, idle = current_session(), _elsewhere[alias]
+    try:
+        there = idle.pop()
+    except IndexError:
+        there = _shared_session(alias)
+    _local.session = there
+    try:
+        yield there.wrapper
+    finally:
+        _local.session = own
+        idle.append(there)
+
+
+def _shared_session(alias: str) -> Session:
+    wrapper = connections.create_connection(alias)
+    wrapper.inc_thread_sharing()  # one thread after the other, never two at once
+    return Session(wrapper)
+
+
 class Sessions:
     """The sessions of a process that no request has; safe for threads."""
 
@@ -70,9 +99,7 @@ class Sessions:
         try:
             session = self._idle.pop()
         except IndexError:
-            wrapper = connections.create_connection(DEFAULT_DB_ALIAS)
-            wrapper.inc_thread_sharing()  # one thread after the other, never two at once
-            session = Session(wrapper)
+            session = _shared_session(DEFAULT_DB_ALIAS)
         _local.session = session
         connections[DEFAULT_DB_ALIAS] = session.wrapper
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -14,9 +15,11 @@ from django.db import DatabaseError, connection
 from core.changes import one_snapshot
 from core.conf import headroom
 from core.sessions import current_session
+from core.standby import follow_there
 from journal.collector import give_memory_back, paused_collector
 from journal.history import Moment, check_is_followed, is_continued, read_moment
 from journal.self_check import SelfCheck
+from journal.standby.asking import PATIENCE_SECONDS
 from placement.domain.snapshot import Snapshot
 from placement.domain.snapshot_build import build_snapshot
 from placement.domain.snapshot_differences import snapshot_differences
@@ -76,13 +79,36 @@ def _read_snapshot(names: NamesByID, *, with_copies: bool) -> Snapshot:
     return build_snapshot(rows.providers, rows.inventories, names.as_names())
 
 
-def advance(state: State, changes: Changes, *, read_at: float) -> State:
+def load_beside(*, with_copies: bool = False) -> State:
+    """Read everything from a standby, and from the primary what changed since; else all from there.
+
+    A region's providers take the server seconds, and every process reads them.
+    """
+    load = partial(load_state, with_copies=with_copies)
+    if current_session().wrapper.in_atomic_block:
+        return load()
+    state = follow_there(
+        load,
+        reader="providers",
+        within_seconds=PATIENCE_SECONDS,
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    if state is None:
+        return load()
+    read_at = time.monotonic()
+    return advance(state, _read_wanted_changes(state.moment.snapshot), read_at=read_at)
+
+
+def advance(
+    state: State, changes: Changes, *, read_at: float, load: Callable[..., State] = load_state
+) -> State:
     """Return the state after some changes; costs the changes and not the region.
 
-    Everything is read anew if the database is not the one that the state was read from.
+    Everything is read anew by ``load`` if too much has changed, or the database is not the one that
+    the state was read from.
     """
     if not _is_continued(state, changes):
-        return load_state(with_copies=state.with_copies)
+        return load(with_copies=state.with_copies)
     if changes.is_usage_only:
         snapshot = _with_usage(state, changes)
         if snapshot is not None:
@@ -99,10 +125,11 @@ def advance(state: State, changes: Changes, *, read_at: float) -> State:
         changes = read_changes(state.moment.snapshot, with_held=is_held_read())
         names = read_names() if changes.has_new_names else state.names
         is_much = changes.count > MOST_OF_THE_TREES * max(1, state.snapshot.tree_count)
-        if not _is_continued(state, changes) or is_much or _has_renamed_classes(state.names, names):
-            return load_state(with_copies=state.with_copies)
-        root_ids = sorted(changes.trees | changes.usage_trees)
+        is_anew = is_much or not _is_continued(state, changes) or _has_renamed(state.names, names)
+        root_ids = [] if is_anew else sorted(changes.trees | changes.usage_trees)
         rows = read_trees(names, root_ids, with_held=is_held_read(), with_copies=state.with_copies)
+    if is_anew:
+        return load(with_copies=state.with_copies)
     part = build_snapshot(
         rows.providers,
         rows.inventories,
@@ -123,7 +150,7 @@ def _is_continued(state: State, changes: Changes) -> bool:
     return is_continued(state.moment, changes.moment, reader="placement")
 
 
-def _has_renamed_classes(before: NamesByID, after: NamesByID) -> bool:
+def _has_renamed(before: NamesByID, after: NamesByID) -> bool:
     """Return whether a class bears another name, which any tree may have (before 1.7)."""
     return any(after.classes.get(key, name) != name for key, name in before.classes.items())
 
@@ -237,17 +264,24 @@ class SnapshotCache:
         known = self._state
         if known is None:
             return {}
-        with one_snapshot():
-            rebuilt = load_state(with_copies=self._with_copies)
-            changes = self._changes_since(known.moment.snapshot)
-            current = advance(known, changes, read_at=known.read_at)
-        differences = snapshot_differences(current.snapshot, rebuilt.snapshot)
+        compare = partial(self._compared, known)
+        differences = follow_there(compare, reader="providers", within_seconds=PATIENCE_SECONDS)
+        if differences is None:
+            differences = compare()
         observe_check(differences)
         if differences:
             log.error("placement_snapshot_differs", counts=differences)
             self.reset()
         self._check.done()
         return differences
+
+    def _compared(self, known: State) -> Mapping[str, int]:
+        """Return how a state, brought forward, differs from one that is built anew."""
+        with one_snapshot():
+            rebuilt = load_state(with_copies=self._with_copies)
+            changes = self._changes_since(known.moment.snapshot)
+            current = advance(known, changes, read_at=known.read_at)
+        return snapshot_differences(current.snapshot, rebuilt.snapshot)
 
     def reset(self) -> None:
         """Forget the snapshot; the next use reads everything."""
@@ -258,16 +292,31 @@ class SnapshotCache:
         known = self._state
         read_at = time.monotonic()
         if known is None or read_at - known.read_at > LOG_TRUSTED_SECONDS:
-            state = load_state(with_copies=self._with_copies)
+            state = load_beside(with_copies=self._with_copies)
             self._check.done()
             observe_refresh(providers=len(state.snapshot), trees=state.snapshot.tree_count)
             return state
-        changes = self._changes_since(known.moment.snapshot)
-        state = advance(known, changes, read_at=read_at)
+        state, changes = self._searched_beside(known) or self._brought_forward(known)
         if state.snapshot is not known.snapshot or self._has_shown_changes:
             observe_refresh(providers=len(state.snapshot), trees=changes.count)
             self._has_shown_changes = changes.count > 0
         return state
+
+    def _brought_forward(self, known: State) -> tuple[State, Changes]:
+        read_at = time.monotonic()
+        changes = self._changes_since(known.moment.snapshot)
+        return advance(known, changes, read_at=read_at, load=load_beside), changes
+
+    def _searched_beside(self, known: State) -> tuple[State, Changes] | None:
+        """Bring a state forward on a standby, where that is wanted and one has what it takes."""
+        replicas = headroom().replicas
+        if not replicas.searches:
+            return None
+        return follow_there(
+            partial(self._brought_forward, known),
+            reader="candidates",
+            within_seconds=replicas.replay_wait_milliseconds / 1000,
+        )
 
 
 _cache = SnapshotCache()
