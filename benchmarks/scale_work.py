@@ -295,6 +295,8 @@ def _claims() -> None:
     )
     first = _times(lambda: client.get(f"/allocation_candidates?{words}"), 1)
     _tell("first candidates of a process", first[0] / 1000, "s")
+    once = _times(lambda: client.get(f"/allocation_candidates?{words}"), SAMPLES)
+    _tell("candidates of hosts shown for the first time", max(once) / 1000, "s")
     answer = client.get(f"/allocation_candidates?{words}").json
     if "allocation_requests" not in answer:
         raise RuntimeError(f"candidates: {answer}")
