@@ -491,17 +491,17 @@ class Evaluation:
 
     def _contribution(self, index: int, free: FreeColumns) -> FloatColumn:
         weigher = self._pipeline.weighers[index]
-        nothing: FloatColumn = np.zeros(len(free.vcpus), dtype=np.float64)
-        if not self._active_weighers[index] or not len(nothing):
-            return nothing
+        count = len(free.vcpus)
+        if not self._active_weighers[index] or not count:
+            return np.zeros(count, dtype=np.float64)
         try:
             activation = weigher.activation(self._table, self._request, free)
         except Exception as problem:  # noqa: BLE001 - a step may be a plug-in and raise anything
             self.notes.ignored[weigher.name] = str(problem)
-            return nothing
-        if activation.shape != nothing.shape or bool(np.isnan(activation).any()):
+            return np.zeros(count, dtype=np.float64)
+        if activation.shape != (count,) or bool(np.isnan(activation).any()):
             self.notes.ignored[weigher.name] = "not one number for each host"
-            return nothing
+            return np.zeros(count, dtype=np.float64)
         return weigher.multiplier * np.tanh(activation)
 
     def _counted(self) -> tuple[StepRemoval, ...]:

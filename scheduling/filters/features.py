@@ -156,20 +156,24 @@ def _capabilities_events(
 ) -> Iterable[StepEvent]:
     name = "filter_capabilities"
     looked_at = candidates & table.is_known
-    strange = table.hypervisor_type[looked_at & ~_has_capabilities(table)]
-    for code, count in zip(*np.unique(strange, return_counts=True), strict=True):
-        yield StepEvent(
-            step=name,
-            event="filter_capabilities_unknown_hypervisor_type",
-            labels={"hypervisor_type": table.hypervisor_types[code]},
-            count=int(count),
-        )
+    for code, kind in enumerate(table.hypervisor_types):
+        if kind in _TYPES_WITH_CAPABILITIES:
+            continue
+        count = int(np.count_nonzero(looked_at & (table.hypervisor_type == code)))
+        if count:
+            yield StepEvent(
+                step=name,
+                event="filter_capabilities_unknown_hypervisor_type",
+                labels={"hypervisor_type": kind},
+                count=count,
+            )
     for key, text in sorted(_wanted_capabilities(request).items()):
         if key not in _CAPABILITY_KEYS:
             continue  # no host has it, so there is nothing to read
         words, codes = _capability_words(table, key)
-        found = {words[code] for code in np.unique(codes[looked_at]).tolist()}
-        if any(is_unreadable(word, _expression(key, text)) for word in found):
+        expression = _expression(key, text)
+        unreadable = [code for code, word in enumerate(words) if is_unreadable(word, expression)]
+        if unreadable and (looked_at & np.isin(codes, unreadable)).any():
             yield StepEvent(
                 step=name, event="filter_capabilities_unreadable_number", labels={"key": key}
             )
