@@ -9,6 +9,7 @@ from __future__ import annotations
 from console.base.columns import Column, column, link, shown, with_id
 from console.base.filters import AnswerFilter, ChoiceFilter, since_filter
 from console.base.lists import (
+    COUNT_CAP,
     BaseAdmin,
     BoundedSearch,
     CappedPaginator,
@@ -32,6 +33,7 @@ from console.base.pieces import (
 from console.base.viewer import may_view, request_actor
 
 __all__ = [
+    "COUNT_CAP",
     "TONE_ICONS",
     "AnswerFilter",
     "BaseAdmin",

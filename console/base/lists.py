@@ -31,6 +31,7 @@ from unfold.admin import TabularInline as UnfoldTabularInline
 
 from console.base.columns import Column, column, is_field
 from console.base.filters import ChoiceFilter
+from console.base.whole_words import found_apart
 from console.exports import INTERNAL, ExportedList
 from console.links import everything_url
 from console.names import name_rows
@@ -125,6 +126,9 @@ def _estimated_rows(model: type[models.Model]) -> int:
 class BoundedSearch(ThemeModelAdmin[RowT]):
     """Refuses searches that PostgreSQL could not plan: each word is a condition a field."""
 
+    is_searched_apart = False
+    """Whether each of the fields, which have lookups, is searched by an index of its own."""
+
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet[RowT], search_term: str
     ) -> tuple[models.QuerySet[RowT], bool]:
@@ -134,6 +138,9 @@ class BoundedSearch(ThemeModelAdmin[RowT]):
             problem = f"A search has {MAX_SEARCH_WORDS} words at most: no rows are shown"
             self.message_user(request, problem, messages.ERROR)
             return queryset.none(), False
+        if self.is_searched_apart:
+            fields = [str(field) for field in self.get_search_fields(request)]
+            return found_apart(queryset, fields, search_term), False
         return super().get_search_results(request, queryset, search_term)
 
 

@@ -52,12 +52,13 @@ class ReservationAdmin(FoundByName[Reservation], SystemOwnedAdmin[Reservation]):
     )
     list_filter = (ZoneFilter, "kind", "is_ready", "ready_reason", "flavor_group_name")
     search_fields = (
-        "=uuid",
-        "=commitment__commitment_uuid",
-        "=project_id",
-        "=target_host__name",
-        "=confirmed_host__name",
+        "uuid__whole",
+        "commitment__commitment_uuid__whole",
+        "project_id__whole",
+        "target_host__name__whole",
+        "confirmed_host__name__whole",
     )
+    is_searched_apart = True
     search_help_text = (
         "Whole id of the reservation or commitment, id or name of the project, or host name"
     )

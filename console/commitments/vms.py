@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.contrib import admin
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
@@ -10,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from capacity.models import ReservationAllocation, ReservationKind
 from commitments.models import InstanceAssignment
-from console.base import SystemOwnedAdmin, badge, link, shown
+from console.base import COUNT_CAP, ChoiceFilter, SystemOwnedAdmin, badge, link, shown
 from console.hosts.columns import (
     CLOUD_EMPTY,
     CLOUD_NOTE,
@@ -24,7 +26,7 @@ from core.text import NOTHING, count_text, gib_number, memory_text, plural
 from failover.choices import Uncovered
 from failover.domain.patterns import required_count
 from failover.selectors.zone import failover_requirements
-from hosts.models import Instance, Project
+from hosts.models import Image, Instance, Project
 from journal.statements import fetch_row
 
 COVER = """
@@ -56,6 +58,23 @@ def vm_cover_text(vm_uuid: str, flavor_name: str) -> str:
     return f"{text}; {plural(uncounted, 'reservation')} {verb} not count"
 
 
+class SystemFilter(ChoiceFilter):
+    """VMs of one operating system."""
+
+    title = "os type"
+    parameter_name = "os_type"
+    field = "os_type"
+
+    def words(self) -> Sequence[tuple[str, str]]:
+        """Return the systems of the newest VMs; where there are more, those of images as well."""
+        newest = Instance.objects.order_by("-pk").values_list("os_type", flat=True)[:COUNT_CAP]
+        known = list(newest)
+        systems = set(known)
+        if len(known) == COUNT_CAP:
+            systems.update(Image.objects.order_by().values_list("os_type", flat=True).distinct())
+        return [(system, system) for system in sorted(systems)]
+
+
 RUNNING_STATUSES = frozenset({"ACTIVE", "RESIZE", "VERIFY_RESIZE", "MIGRATING", "REBOOT"})
 
 
@@ -76,8 +95,8 @@ class InstanceAdmin(FoundByName[Instance], SystemOwnedAdmin[Instance]):
         "state",
         "covered_by",
     )
-    list_filter = (ZoneFilter, "status", "os_type")
-    search_fields = ("=openstack_id", "name", "=project_id", "=flavor_name")
+    list_filter = (ZoneFilter, "status", SystemFilter)
+    search_fields = ("openstack_id__whole", "name", "project_id__whole", "flavor_name__whole")
     search_help_text = "Name; whole id, project's name or id, or flavor name"
     named_columns = {"project_id": Project}
     list_display_links = None  # the name is one

@@ -16,7 +16,12 @@ from core.text import NOTHING
 from failover.domain.patterns import pattern_problem
 from failover.models import FailoverPolicy, FailoverZone
 from failover.services.orders import NoBrake, confirm_removal
-from failover.services.policies import preview_pattern, remove_policy, save_policy
+from failover.services.policies import (
+    PatternPreview,
+    preview_pattern,
+    remove_policy,
+    save_policy,
+)
 from journal.clock import database_now
 from journal.middleware import request_id_of
 
@@ -82,14 +87,22 @@ class FailoverPolicyAdmin(BaseAdmin[FailoverPolicy]):
         """Show which flavors match now."""
         if not row.flavor_pattern:
             return NOTHING
-        names = preview_pattern(row.flavor_pattern).flavors
+        names = _preview(row).flavors
         more = f" and {len(names) - FLAVORS_SHOWN} more" if len(names) > FLAVORS_SHOWN else ""
         return ", ".join(names[:FLAVORS_SHOWN]) + more or NOTHING
 
     vms = shown(
         "VMs",
-        lambda row: str(preview_pattern(row.flavor_pattern).vms) if row.flavor_pattern else NOTHING,
+        lambda row: str(_preview(row).vms) if row.flavor_pattern else NOTHING,
     )
+
+
+def _preview(row: FailoverPolicy) -> PatternPreview:
+    """Return what a row's pattern would mean, counted once a page: it asks for each many times."""
+    known: dict[str, PatternPreview] = row.__dict__.setdefault("_previews", {})
+    if row.flavor_pattern not in known:
+        known[row.flavor_pattern] = preview_pattern(row.flavor_pattern)
+    return known[row.flavor_pattern]
 
 
 @admin.action(description="Let the next run remove what the brake holds", permissions=["confirm"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import Count, F, Prefetch, Q, QuerySet
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -49,11 +50,12 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     )
     list_filter = ("state", "reservation__zone")
     search_fields = (
-        "=name",
-        "=reservation__target_host__name",
-        "=reservation__allocations__vm_uuid",
-        "=reservation__allocations__vm_host__name",
+        "name__whole",
+        "reservation__target_host__name__whole",
+        "reservation__allocations__vm_uuid__whole",
+        "reservation__allocations__vm_host__name__whole",
     )
+    is_searched_apart = True
     search_help_text = "Whole name of the slot, of its host or of a user's host, or uuid of a VM"
     list_select_related = ("reservation__target_host",)
     ordering = ("name",)
@@ -73,8 +75,9 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[FailoverReservation]:
-        """Read slots with what they hold, the number of their users and where these run."""
-        users = ReservationAllocation.objects.select_related("vm_host").order_by("pk")
+        """Read slots with what they hold and the number of their users, counted a row shown."""
+        users = ReservationAllocation.objects.filter(reservation=OuterRef("reservation"))
+        counted = users.order_by().values("reservation").annotate(count=Count("pk"))
         chosen: QuerySet[FailoverReservation] = (
             super()
             .get_queryset(request)
@@ -83,27 +86,10 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
                 host_name=F("reservation__target_host__name"),
                 memory_bytes=F("reservation__memory_bytes"),
                 vcpus=F("reservation__vcpus"),
-                user_count=Count("reservation__allocations", distinct=True),
+                user_count=Coalesce(Subquery(counted.values("count")), 0),
             )
-            .prefetch_related(Prefetch("reservation__allocations", queryset=users))
         )
         return chosen
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[FailoverReservation], search_term: str
-    ) -> tuple[QuerySet[FailoverReservation], bool]:
-        """Find by slot, host, user's host or VM, without joining users into the count."""
-        if not search_term:
-            return queryset, False
-        users = ReservationAllocation.objects.filter(
-            Q(vm_uuid=search_term) | Q(vm_host__name=search_term)
-        )
-        found = queryset.filter(
-            Q(name=search_term)
-            | Q(reservation__target_host__name=search_term)
-            | Q(reservation__in=users.values("reservation"))
-        )
-        return found, False
 
     zone = shown("zone", lambda row: row.reservation.zone, "reservation__zone")
     host = shown(
@@ -121,7 +107,7 @@ class FailoverReservationAdmin(SystemOwnedAdmin[FailoverReservation]):
     @admin.display(description="users")
     def user_list(self, row: FailoverReservation) -> SafeString | str:
         """Link to the VMs that share it, each with its host."""
-        users = list(row.reservation.allocations.all())
+        users = list(row.reservation.allocations.select_related("vm_host").order_by("pk"))
         names = dict(
             Instance.objects.filter(openstack_id__in=[user.vm_uuid for user in users]).values_list(
                 "openstack_id", "name"
