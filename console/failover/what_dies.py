@@ -7,12 +7,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 from django import forms
 from django.db.models import F, Func, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from capacity.host_table import current_host_table
 from console.base import TONE_ICONS, PageData
 from console.charts import natural
 from console.failover.loss import vm_names
@@ -55,10 +57,12 @@ class FailureForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Read what can be chosen."""
         super().__init__(*args, **kwargs)
-        known = set(Host.objects.order_by().values_list("building_block", "zone").distinct())
+        table = current_host_table()
+        racks = np.unique(table.building_block[table.is_known]).tolist()
+        zones = np.unique(table.zone[table.is_known]).tolist()
         aggregates = Aggregate.objects.order_by("name", "uuid").values_list("uuid", "name")
-        self._offer("rack", {(rack, rack) for rack, _ in known})
-        self._offer("zone", {(zone, zone) for _, zone in known})
+        self._offer("rack", ((table.building_blocks[code],) * 2 for code in racks))
+        self._offer("zone", ((table.zones[code],) * 2 for code in zones))
         self._offer("aggregate", aggregates)
 
     def _offer(self, name: str, pairs: Any) -> None:

@@ -213,6 +213,8 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
     urls = [f"{before}/{key}/{after}" for key in ids]
     closed = (~zone.table.state_ok[zone.rows]).tolist()
     bad = shown.bad.tolist()
+    racks = set(zone.table.building_blocks) if page.has_drills else set()
+    drills = drill_url(zone=zone.name)
     members: dict[str, list[int]] = {}
     for place, title in enumerate(_titles(zone, asked["by"])):
         members.setdefault(title, []).append(place)
@@ -220,9 +222,7 @@ def _fill(page: PageData, zone: Zone, asked: Mapping[str, str]) -> None:
         PageData(
             title=title,
             note=plural(len(places), "host"),
-            drill_url=drill_url(rack=title, zone=zone.name)
-            if page.has_drills and title in zone.table.building_blocks
-            else "",
+            drill_url=f"{drills}&{urlencode({'rack': title})}" if title in racks else "",
             picture=tile_map(
                 f"{title}: {plural(len(places), 'host')} by {page.measure}",
                 [
