@@ -13,18 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import lasting_web, web
 from tests.e2e.own_postgres import OwnPostgres, own_postgres
 from tests.e2e.processes import ALONE, WebServer
 
-
-@pytest.fixture
-def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
-    """The web server in token mode on the test database; what is left of it is killed."""
-    del transactional_db
-    server = WebServer(directory=tmp_path)
-    server.start()
-    yield server
-    server.end()
+__all__ = ["lasting_web", "web"]
 
 
 @pytest.fixture
@@ -37,7 +30,5 @@ def postgres(tmp_path: Path, with_region: Path) -> Iterator[OwnPostgres]:
 @pytest.fixture
 def web_on_postgres(postgres: OwnPostgres, tmp_path: Path) -> Iterator[WebServer]:
     """The web server in token mode on ``postgres``."""
-    server = WebServer(directory=tmp_path, overrides={"DATABASE_URL": postgres.url, **ALONE})
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides={"DATABASE_URL": postgres.url, **ALONE}) as server:
+        yield server

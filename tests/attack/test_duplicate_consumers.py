@@ -23,10 +23,8 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     del transactional_db
     tokens = [{"token": ADMIN, "name": "nova", "roles": ["admin", "service"]}]
     overrides = {"HEADROOM_TOKENS": json.dumps(tokens), **ALONE}
-    server = WebServer(directory=tmp_path, overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides=overrides) as server:
+        yield server
 
 
 def ask(web: WebServer, method: str, path: str, body: object = None) -> Answer:

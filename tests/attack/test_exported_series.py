@@ -175,10 +175,8 @@ def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
         "HEADROOM_TOKENS": json.dumps([*TOKENS, operator]),
         "HEADROOM_LOCK_TIMEOUT_SECONDS": "0.2",
     }
-    server = WebServer(directory=tmp_path, overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides=overrides) as server:
+        yield server
 
 
 @pytest.fixture

@@ -41,10 +41,8 @@ def web(transactional_db: None, tmp_path: Path, broker: OwnRedis) -> Iterator[We
         "GRANIAN_WORKERS": "1",
         "HEADROOM_TOKENS": json.dumps(tokens),
     }
-    server = WebServer(directory=tmp_path, overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides=overrides) as server:
+        yield server
 
 
 def seconds_of_quota(web: WebServer) -> float:

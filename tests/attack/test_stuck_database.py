@@ -39,10 +39,8 @@ def web(directory: Path, postgres: OwnPostgres) -> Iterator[WebServer]:
     manage(directory, "configure_database", DATABASE_URL=postgres.url, **SHORT)
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["admin"]}]
     overrides = {"DATABASE_URL": postgres.url, "HEADROOM_TOKENS": json.dumps(tokens), **SHORT}
-    server = WebServer(directory=directory, overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=directory, overrides=overrides) as server:
+        yield server
 
 
 def read(web: WebServer) -> Answer:

@@ -103,22 +103,8 @@ def operators_web(
     del django_db_setup
     tokens = [{"token": ADMIN, "name": "operator", "roles": ["cloud_resource_admin", "admin"]}]
     overrides = {"HEADROOM_TOKENS": json.dumps(tokens), **ALONE}
-    server = WebServer(directory=tmp_path_factory.mktemp("operators"), overrides=overrides)
-    server.start()
-    yield server
-    server.end()
-
-
-@pytest.fixture(scope="module")
-def lasting_web(
-    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WebServer]:
-    """A web server that outlives what is done to it."""
-    del django_db_setup
-    server = WebServer(directory=tmp_path_factory.mktemp("lasting"))
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path_factory.mktemp("operators"), overrides=overrides) as server:
+        yield server
 
 
 def test_200_slow_bodies_hold_up_nobody(lasting_web: WebServer) -> None:
@@ -147,10 +133,8 @@ def impatient_web(
         "HEADROOM_WEB__STUCK_SECONDS": "1",
         "GRANIAN_WORKERS": "1",
     }
-    server = WebServer(directory=tmp_path_factory.mktemp("impatient"), overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path_factory.mktemp("impatient"), overrides=overrides) as server:
+        yield server
 
 
 def test_body_that_stalls_is_given_up(impatient_web: WebServer) -> None:

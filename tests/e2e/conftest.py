@@ -12,7 +12,15 @@ from tests.e2e.processes import WebServer
 def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     """The web server on the test database; what is left of it is killed at the end."""
     del transactional_db
-    server = WebServer(directory=tmp_path)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lasting_web(
+    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebServer]:
+    """A web server for tests that count nothing of it, nor end it."""
+    del django_db_setup
+    with WebServer(directory=tmp_path_factory.mktemp("lasting")) as server:
+        yield server

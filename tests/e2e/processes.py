@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 from uuid import uuid4
 
@@ -135,6 +135,17 @@ class Process:
             cwd=checkout.root,
             death_signal=signal.SIGKILL,
         )
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def kill(self) -> None:
         """Kill the whole process group at once; nothing in it gets to clean up."""

@@ -34,10 +34,8 @@ CHECKS = ("dry run", "round trip", "batch", "transfer")
 @pytest.fixture
 def web(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     del transactional_db
-    server = WebServer(directory=tmp_path, overrides=ALONE)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides=ALONE) as server:
+        yield server
 
 
 def run(url: str, *arguments: str, token: str = ADMIN, folder: Path) -> list[dict[str, Any]]:

@@ -97,10 +97,8 @@ def web(postgres: OwnPostgres, directory: Path) -> Iterator[WebServer]:
         "GRANIAN_WORKERS": "1",
         "HEADROOM_TOKENS": json.dumps(tokens),
     }
-    server = WebServer(directory=directory, overrides=overrides)
-    server.start()
-    yield server
-    server.kill()
+    with WebServer(directory=directory, overrides=overrides) as server:
+        yield server
 
 
 def assert_unavailable(answer: Answer, name: str) -> None:

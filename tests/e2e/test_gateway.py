@@ -104,13 +104,11 @@ def web(
     django_db_setup: None, tmp_path_factory: pytest.TempPathFactory, reference_port: int
 ) -> Iterator[WebServer]:
     del django_db_setup
-    server = WebServer(
+    with WebServer(
         directory=tmp_path_factory.mktemp("gateway"),
         overrides={**OPEN, **upstream_at(reference_port)},
-    )
-    server.start()
-    yield server
-    server.kill()
+    ) as server:
+        yield server
 
 
 def upstream_at(port: int, **more: str) -> dict[str, str]:
@@ -290,12 +288,10 @@ def gateway(
     del django_db_setup
     overrides = upstream_at(broken.port, timeout_seconds="10", most_failures="1000")
     overrides["HEADROOM_PLACEMENT__MAX_BODY_MIB"] = str(LARGE_BODY_BYTES >> 20)
-    server = WebServer(
+    with WebServer(
         directory=tmp_path_factory.mktemp("gateway"), overrides={**OPEN, **overrides}
-    )
-    server.start()
-    yield server
-    server.kill()
+    ) as server:
+        yield server
 
 
 @pytest.mark.parametrize(

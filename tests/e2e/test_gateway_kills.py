@@ -68,10 +68,8 @@ def gateway(
         update={"upstream_url": upstream.url, "token": SecretStr("admin"), "timeout_seconds": 60.0}
     )
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"gateway": section})
-    server = WebServer(directory=tmp_path, overrides={**OPEN, **more})
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides={**OPEN, **more}) as server:
+        yield server
 
 
 class Both:

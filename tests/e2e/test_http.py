@@ -26,26 +26,12 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 PATIENCE_SECONDS = 30.0
 
 
-@pytest.fixture(scope="module")
-def lasting_web(
-    django_db_setup: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WebServer]:
-    """A web server for tests that count nothing of it."""
-    del django_db_setup
-    server = WebServer(directory=tmp_path_factory.mktemp("lasting"))
-    server.start()
-    yield server
-    server.end()
-
-
 @pytest.fixture
 def web_without_broker(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     del transactional_db
     nowhere = f"unix://{tmp_path}/nobody-listens.sock"
-    server = WebServer(directory=tmp_path, overrides={"REDIS_URL": nowhere})
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides={"REDIS_URL": nowhere}) as server:
+        yield server
 
 
 def assert_refused(answer: Answer, status: int, text: bytes) -> None:

@@ -51,20 +51,16 @@ def gateway(
 ) -> Iterator[WebServer]:
     del transactional_db
     more = upstream.settings(allow_mode_override="true")
-    server = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE, **more})
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides={**OPEN, **ALONE, **more}) as server:
+        yield server
 
 
 @pytest.fixture
 def alone(transactional_db: None, tmp_path: Path) -> Iterator[WebServer]:
     """A server without another Placement."""
     del transactional_db
-    server = WebServer(directory=tmp_path, overrides={**OPEN, **ALONE})
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides={**OPEN, **ALONE}) as server:
+        yield server
 
 
 def run(

@@ -65,10 +65,8 @@ def pooler(transactional_db: None, tmp_path: Path) -> Iterator[OwnPooler]:
 @pytest.fixture
 def web(pooler: OwnPooler, tmp_path: Path) -> Iterator[WebServer]:
     overrides = {"DATABASE_URL": pooler.url, "HEADROOM_TOKENS": TOKENS}
-    server = WebServer(directory=tmp_path, overrides=overrides)
-    server.start()
-    yield server
-    server.end()
+    with WebServer(directory=tmp_path, overrides=overrides) as server:
+        yield server
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def web(
     del transactional_db
     login = keystone.settings(auth_url=f"http://127.0.0.1:{proxy.port}/v3")
     assert login.password is not None
-    server = WebServer(
+    with WebServer(
         directory=tmp_path,
         overrides={
             "GRANIAN_WORKERS": "1",
@@ -71,10 +71,8 @@ def web(
             "HEADROOM_KEYSTONE__MOST_WAITING": str(MOST_WAITING),
             "HEADROOM_KEYSTONE__TIMEOUT_SECONDS": "60",
         },
-    )
-    server.start()
-    yield server
-    server.kill()
+    ) as server:
+        yield server
 
 
 def assert_told_to_come_back(answer: Answer) -> None:

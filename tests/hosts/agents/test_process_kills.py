@@ -61,10 +61,8 @@ def web(tmp_path: Path) -> Iterator[WebServer]:
         "HEADROOM_SECRET_KEY": django_settings.SECRET_KEY,
         "HEADROOM_AGENTS__HEARTBEAT_SECONDS": "0.5",
     }
-    made = WebServer(directory=tmp_path / "web", overrides=overrides)
-    made.start()
-    yield made
-    made.end()
+    with WebServer(directory=tmp_path / "web", overrides=overrides) as made:
+        yield made
 
 
 @pytest.fixture
