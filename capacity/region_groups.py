@@ -15,7 +15,12 @@ from capacity.groups.editing import (
     save_group_settings,
 )
 from capacity.groups.group_settings import CATCH_ALL
-from capacity.groups.refreshing import overruled_rules, refresh_flavor_groups
+from capacity.groups.refreshing import (
+    overruled_rules,
+    refresh_flavor_groups,
+    unused_groups,
+    zones_of_groups,
+)
 from capacity.ledger.moving import forget_moved_vms, hold_moving_vms, hold_moving_vms_of
 from capacity.ledger.rooms import rebuild_host_capacity
 from capacity.locks import zone_lock
@@ -47,7 +52,14 @@ def register() -> None:
         RegionSection(path=RULES, reader=_read_rules, dumper=_dump_rules),
         RegionSection(path=GROUPS, shape=Shape.MAP, reader=_read_groups, dumper=_dump_groups),
         Step(Phase.WRITE, 59, GONE_FLAVORS, _find_gone_flavors, is_divided=True),
-        Step(Phase.WRITE, 60, "flavor groups", _write),
+        Step(
+            Phase.WRITE,
+            60,
+            "policy of flavor groups",
+            _write_policy,
+            after=frozenset({RULES, GROUPS}),
+        ),
+        Step(Phase.WRITE, 61, "flavor groups", _write, is_divided=True),
         Step(Phase.FINISH, 10, "rooms of hosts", _rebuild_rooms, is_divided=True),
         Step(Phase.FINISH, 20, "in-flight reservations", _end_in_flight, is_divided=True),
         Step(
@@ -113,15 +125,16 @@ def _find_gone_flavors(run: ImportRun) -> None:
 def _write(run: ImportRun) -> None:
     if run.live is not None and FLAVORS not in run.sections_seen:
         return
-    if RULES in run.sections_seen:
-        _write_rules(run)
-    if GROUPS in run.sections_seen:
-        _write_settings(run)
-    refresh = refresh_flavor_groups(
+    gone = run.stash[GONE_FLAVORS]
+    may_go = unused_groups(gone)
+    refreshed = partial(
+        refresh_flavor_groups,
         actor=run.actor,
         request_id=run.request_id,
-        without_flavor_ids=run.stash[GONE_FLAVORS],
+        without_flavor_ids=gone,
+        may_go=may_go,
     )
+    refresh = write_part(run, refreshed, zones=zones_of_groups() if may_go else ())
     counts = run.report.of(FLAVOR_GROUPS)
     counts.created += len(refresh.created)
     counts.updated += len(refresh.updated) + len(refresh.retired)
@@ -138,6 +151,13 @@ def _write(run: ImportRun) -> None:
             f"rule {rule.flavor_pattern} -> {rule.group} does not apply to flavors that name their "
             f"group themselves (quota:hw_version): {listed}"
         )
+
+
+def _write_policy(run: ImportRun) -> None:
+    if RULES in run.sections_seen:
+        _write_rules(run)
+    if GROUPS in run.sections_seen:
+        _write_settings(run)
 
 
 def _write_rules(run: ImportRun) -> None:

@@ -22,7 +22,7 @@ from capacity.groups.flavor_groups import (
 )
 from capacity.groups.reading import flavor_spec
 from capacity.hooks import hooks
-from capacity.locks import LockSpace, take_lock
+from capacity.locks import LockSpace, take_lock, zone_lock
 from capacity.models import (
     FlavorGroup,
     FlavorGroupMember,
@@ -30,7 +30,7 @@ from capacity.models import (
     FlavorGroupSnapshot,
     Reservation,
 )
-from hosts.models import Flavor
+from hosts.models import Flavor, Host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.services import Change, record_changes
@@ -82,28 +82,52 @@ def load_rules() -> tuple[GroupRule, ...]:
     )
 
 
+def unused_groups(without_flavor_ids: Collection[int] = ()) -> set[str]:
+    """Return the groups that a refresh would remove: they have no flavors, and nobody needs them.
+
+    A commitment that is being admitted is not seen: whoever removes them holds the locks of zones.
+    """
+    rows = _flavor_rows(without_flavor_ids)
+    wanted = {group.name for group in _build(rows).groups}
+    names = FlavorGroup.objects.exclude(name__in=wanted).values_list("name", flat=True)
+    return _unused(list(names))
+
+
+def zones_of_groups() -> set[str]:
+    """Return the zones in which flavor groups may be promised: those with hosts."""
+    return set(Host.objects.exclude(zone="").order_by().values_list("zone", flat=True).distinct())
+
+
 def refresh_flavor_groups(
-    *, actor: Actor, request_id: str, without_flavor_ids: Collection[int] = ()
+    *,
+    actor: Actor,
+    request_id: str,
+    without_flavor_ids: Collection[int] = (),
+    may_go: Collection[str] | None = None,
 ) -> FlavorGroupRefresh:
     """Make the stored flavor groups agree with flavors and rules.
 
     Rows that do not differ are not written. A group that disappears while commitments or
     reservations refer to it is retired and keeps its last definition. Joins the caller's
-    transaction, else opens its own; takes the flavor-group lock.
+    transaction, else opens its own; takes the flavor-group lock, and before it those of all zones
+    if a group is to go: its first commitment may be just about to be admitted.
 
     Args:
         actor: Who refreshes.
         without_flavor_ids: Flavor rows to treat as gone, because the caller removes them next.
+        may_go: Groups that may be removed; the caller holds the locks of all zones for them, and
+            others are retired. None looks and locks here.
 
     Source: spec commitments, 4.1, 4.6.
     """
     with transaction.atomic():
+        if may_go is None:
+            may_go = unused_groups(without_flavor_ids)
+            zone_lock(zones_of_groups() if may_go else ())
         take_lock(LockSpace.FLAVOR_GROUPS, ["*"])
         rows = _load_rows(without_flavor_ids)
-        build = build_flavor_groups(
-            (flavor_spec(flavor) for flavor in rows.flavors.values()), load_rules()
-        )
-        result = _apply(rows, build)
+        build = _build(rows.flavors)
+        result = _apply(rows, build, may_go)
         now = database_now()
         resized = _note_sizes(rows, build, now)
         has_changed = _write_snapshot(build)
@@ -145,8 +169,24 @@ def overruled_rules() -> tuple[tuple[GroupRule, tuple[tuple[str, str], ...]], ..
     return tuple(found)
 
 
-def _load_rows(without_flavor_ids: Collection[int]) -> _Rows:
+def _flavor_rows(without_flavor_ids: Collection[int]) -> dict[str, Flavor]:
     gone = set(without_flavor_ids)
+    rows = Flavor.objects.order_by("name")
+    return {flavor.name: flavor for flavor in rows if flavor.pk not in gone}
+
+
+def _build(flavors: Mapping[str, Flavor]) -> FlavorGroupBuild:
+    return build_flavor_groups(map(flavor_spec, flavors.values()), load_rules())
+
+
+def _unused(names: Collection[str]) -> set[str]:
+    """Return those of some groups that neither commitments nor reservations refer to."""
+    held = Reservation.objects.filter(flavor_group_name__in=names)
+    of_slots = held.order_by().values_list("flavor_group_name", flat=True).distinct()
+    return set(names) - hooks.referenced_groups(names) - set(of_slots)
+
+
+def _load_rows(without_flavor_ids: Collection[int]) -> _Rows:
     groups = {
         group.name: group
         for group in FlavorGroup.objects.order_by("pk").select_for_update(of=("self",), no_key=True)
@@ -159,15 +199,11 @@ def _load_rows(without_flavor_ids: Collection[int]) -> _Rows:
     return _Rows(
         groups=groups,
         members={group_id: tuple(ids) for group_id, ids in members.items()},
-        flavors={
-            flavor.name: flavor
-            for flavor in Flavor.objects.order_by("name")
-            if flavor.pk not in gone
-        },
+        flavors=_flavor_rows(without_flavor_ids),
     )
 
 
-def _apply(rows: _Rows, build: FlavorGroupBuild) -> FlavorGroupRefresh:
+def _apply(rows: _Rows, build: FlavorGroupBuild, may_go: Collection[str]) -> FlavorGroupRefresh:
     wanted = {group.name: group for group in build.groups}
     created = tuple(name for name in wanted if name not in rows.groups)
     updated = tuple(
@@ -176,14 +212,9 @@ def _apply(rows: _Rows, build: FlavorGroupBuild) -> FlavorGroupRefresh:
         if name in rows.groups and _differs(rows, rows.groups[name], group)
     )
     vanished = sorted(set(rows.groups) - set(wanted))
-    in_use = hooks.referenced_groups(vanished) | set(
-        Reservation.objects.filter(flavor_group_name__in=vanished)
-        .order_by()
-        .values_list("flavor_group_name", flat=True)
-        .distinct()
-    )
-    retired = tuple(name for name in vanished if name in in_use)
-    removed = tuple(name for name in vanished if name not in in_use)
+    unused = _unused(vanished) & set(may_go)
+    retired = tuple(name for name in vanished if name not in unused)
+    removed = tuple(name for name in vanished if name in unused)
     _free_members(rows, wanted, changed=(*created, *updated), removed=removed)
     newly_retired = _retire(rows, retired)
     for name in (*created, *updated):

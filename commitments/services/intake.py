@@ -15,7 +15,13 @@ from capacity.groups.group_settings import GroupSettings, settings_for_group
 from capacity.groups.reading import load_group_definitions, load_group_settings
 from capacity.groups.units import UnitError
 from capacity.locks import zone_lock
-from commitments.domain.limes_intake import Converted, is_terminal, same_second
+from capacity.models import FlavorGroup
+from commitments.domain.limes_intake import (
+    SKIP_REASON_UNKNOWN_FLAVOR_GROUP,
+    Converted,
+    is_terminal,
+    same_second,
+)
 from commitments.domain.service_info import resource_flags
 from commitments.domain.statuses import CommitmentStatus
 from commitments.models import Commitment, CommitmentEvent, Condition
@@ -179,9 +185,12 @@ def take_in_commitments(
     rows = _lock_rows([converted.state.commitment_uuid for converted, _ in commitments])
     result, writes = IntakeResult(), _Writes()
     touched = _touched_since(commitments, rows, intake.seen)
+    gone = _groups_gone([one for one, _ in commitments if one.state.commitment_uuid not in rows])
     for converted, record in commitments:
         row = rows.get(converted.state.commitment_uuid)
         refusal = _refusal(converted, row, intake, touched)
+        if refusal is None and row is None and converted.state.flavor_group_name in gone:
+            refusal = SKIP_REASON_UNKNOWN_FLAVOR_GROUP, "its flavor group went meanwhile"
         if refusal is not None:
             result.skipped.append((converted.state.commitment_uuid, *refusal))
         elif row is None:
@@ -194,6 +203,18 @@ def take_in_commitments(
     result.created, result.updated = len(writes.created), len(writes.updated)
     result.described = len(writes.described)
     return result
+
+
+def _groups_gone(new: Sequence[Converted]) -> set[str]:
+    """Return the groups of new commitments that went after their commitments were read.
+
+    None goes while the lock of a zone is held.
+    """
+    names = {one.state.flavor_group_name for one in new}
+    if not names:
+        return names
+    stored = FlavorGroup.objects.filter(name__in=names, is_retired=False)
+    return names - set(stored.values_list("name", flat=True))
 
 
 def _lock_rows(uuids: Sequence[str]) -> dict[str, Commitment]:

@@ -15,6 +15,7 @@ from commitments.services.intake import Intake, IntakeResult, SeenRows, take_in_
 from journal.actors import Actor
 from journal.models import Outbox
 from scheduling.resources import GIB
+from tests.factories import make_group
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +33,11 @@ STATE = CommitmentState(
     start_time=NOW - timedelta(days=1),
     end_time=NOW + timedelta(days=400),
 )
+
+
+@pytest.fixture(autouse=True)
+def group() -> None:
+    make_group(STATE.flavor_group_name)
 
 
 def take(*, options: dict[str, Any] | None = None, **changes: Any) -> IntakeResult:

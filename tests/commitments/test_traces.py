@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -98,7 +99,9 @@ class TestRows:
 
     def test_syncer_leaves_its_own(self) -> None:
         intake = Intake(actor=Actor(name="t"), request_id="committed-resource-sync", now=NOW)
-        take_in_commitments([(Converted(limes_id=1, state=STATE), {})], intake)
+        take_in_commitments(
+            [(Converted(limes_id=1, state=replace(STATE, flavor_group_name="hana_1")), {})], intake
+        )
         row = Commitment.objects.get()
         assert (row.creator_request_id, row.requested_amount) == (
             "committed-resource-sync",
