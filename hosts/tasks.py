@@ -13,7 +13,7 @@ from hosts.feed.jobs import FULL_TASK, configured_cloud, follow_changes, full_pa
 from hosts.feed.lists import PassKind
 from hosts.services.evictions import look_at_evictions, prune_evictions
 from hosts.services.leaving import move_vms
-from hosts.services.lifecycles import prune_lifecycles, run_lifecycles
+from hosts.services.lifecycles import has_aborts, prune_lifecycles, run_lifecycles
 from hosts.services.overcommit_rules import RECONCILE, reconcile_overcommit
 
 CHOSEN = settings.HEADROOM.feed
@@ -71,7 +71,7 @@ def run_evictions(run: Run) -> dict[str, int]:
 @job("hosts.run_lifecycles", every(10, "lifecycles"), limits=(110, 120), queue="soon")
 def bring_in_and_out(run: Run) -> dict[str, int]:
     """Do what comes next of hosts that are brought into service or out of it, where that is set."""
-    if not CHOSEN.cloud or not (CHOSEN.onboards_hosts or CHOSEN.offboards_hosts):
+    if not CHOSEN.cloud or not (CHOSEN.onboards_hosts or CHOSEN.offboards_hosts or has_aborts()):
         return {}
     return run_lifecycles(
         configured_cloud(CHOSEN.cloud),

@@ -50,6 +50,7 @@ LONGEST_WHY: Final = 500
 #: After these Nova needs time.
 _THEN_WAITS: Final = frozenset({Do.WAIT, Do.BOOT_TEST_VM, Do.DELETE_TEST_VM})
 _BATCH: Final = 5000
+_ABORTING: Final = Q(kind=LifecycleKind.IN, phase=Phase.ABORTING.value)
 _OURS: Final = ("Onboarding", "Ready")
 
 
@@ -161,10 +162,10 @@ def run_lifecycles(
 ) -> dict[str, int]:
     """Do what comes next of each host that comes or goes; return how many stand how.
 
-    A host of which the cloud cannot be asked keeps why, and the others go on. One that is to be
-    taken out ends its way in first, also where none is brought in any more.
+    A host of which the cloud cannot be asked keeps why, and the others go on. A way in that an
+    operator or the way out aborts is ended also where none is brought in any more.
     """
-    looked_at = Q(kind=LifecycleKind.IN) if brings_in else Q(pk__in=())
+    looked_at = Q(kind=LifecycleKind.IN) if brings_in else _ABORTING
     if takes_out:
         _open_offboardings(actor=actor, request_id=request_id)
         is_to_go = Q(Exists(_leaving().filter(name=OuterRef("host_name"))))
@@ -177,6 +178,11 @@ def run_lifecycles(
             break
         found[_Way(cloud, row, actor=actor, request_id=request_id).go_on()] += 1
     return dict(found)
+
+
+def has_aborts() -> bool:
+    """Return whether a host is to be brought in no further, and may have test VMs still."""
+    return HostLifecycle.objects.filter(_ABORTING, closed_at=None).exists()
 
 
 def prune_lifecycles() -> int:

@@ -8,9 +8,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from config.sections import FeedSettings
+from hosts import tasks
 from hosts.clients.listing import CloudUnreachable, Refusal
 from hosts.models import Host, HostLifecycle, Maintenance
 from hosts.services.host_orders import HostSpeaksForItself, UnknownHost
@@ -23,6 +25,7 @@ from hosts.services.lifecycles import (
     prune_lifecycles,
     run_lifecycles,
 )
+from hosts.tasks import bring_in_and_out
 from journal.actors import Actor
 from journal.errors import InvalidInput
 from journal.models import AuditEntry
@@ -297,6 +300,34 @@ def test_an_abort_waits_until_no_test_vm_is_left() -> None:
     assert order().phase == "initial"  # it may be ordered anew
     Host.objects.filter(pk=host.pk).update(maintenance=Maintenance.TERMINATION)
     assert look(cloud)["aborted"] == 1
+
+
+@pytest.mark.django_db
+def test_an_abort_is_carried_out_where_hosts_are_brought_in_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_host()
+    order()
+    cloud = Cloud()
+    look(cloud)
+    assert cloud.servers
+    monkeypatch.setattr(
+        tasks,
+        "CHOSEN",
+        settings.HEADROOM.feed.model_copy(
+            update={"cloud": "c", "onboards_hosts": False, "offboards_hosts": False}
+        ),
+    )
+    monkeypatch.setattr(tasks, "configured_cloud", lambda _: cloud)
+    assert bring_in_and_out() == {}  # it stands still: nobody ended it
+    assert cloud.servers
+    abort_onboarding("h1", actor=ANN, request_id="r", reason="wrong rack")
+    bring_in_and_out()
+    assert not cloud.servers
+    later(minutes=3)
+    assert bring_in_and_out() == {"aborted": 1}
+    assert Host.objects.get().conditions["Onboarding"] == "False"
+    assert bring_in_and_out() == {}
 
 
 @pytest.mark.django_db
