@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
@@ -77,12 +78,36 @@ HOST_COLUMNS: Final = (
     "provider_traits",
     "nested_providers",
 )
-# What operators ordered stands; of hosts with an object of their own, that object says it.
-KEEP_ORDERED: Final = """
-UPDATE stage_hosts_host AS listed SET allowed_projects = host.ordered_projects
-  FROM hosts_host AS host
- WHERE host.name = listed.name AND host.ordered_projects IS NOT NULL AND NOT host.is_self_described
+#: What operators order, and rules say, of hosts without an object of their own.
+DECIDED_COLUMNS: Final = (
+    "allowed_projects",
+    "vcpus_ratio",
+    "memory_ratio",
+    "effective_vcpus",
+    "effective_memory_bytes",
+)
+LOCK_HOSTS: Final = """
+SELECT FROM hosts_host WHERE name = ANY(%(names)s) ORDER BY name FOR NO KEY UPDATE
 """
+STAGE_AGAIN: Final = f"""
+UPDATE stage_hosts_host SET {", ".join(f"{name} = %({name})s" for name in DECIDED_COLUMNS)}
+ WHERE name = %(name)s
+"""  # noqa: S608 - constants only
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What stands whatever the lists say of a host.
+
+    Attributes:
+        projects: Whom it is for; None leaves that to the lists.
+    """
+
+    ratios: Mapping[str, Decimal] = field(default_factory=dict)
+    projects: list[str] | None = None
+
+
+UNDECIDED: Final = _Decided()
 
 
 def _aggregate_row(node: Node) -> tuple[object, ...]:
@@ -162,27 +187,35 @@ def _write_hosts(run: ImportRun) -> None:
     hypervisors: list[Hypervisor] = run.stash[HYPERVISORS]
     # Staged here: a host's row needs what four sections said.
     stage = StagingTable(run, table="hosts_host", columns=HOST_COLUMNS)
-    ordered = _decided_overcommit()
+    decided = _decided()
     tree: ProviderTree = run.stash[PROVIDERS]
     membership = _Membership(hypervisors, _staying_aggregates(run))
     used_roots = set()
+
+    def row_of(hypervisor: Hypervisor, decided: _Decided) -> tuple[object, ...]:
+        root = tree.root_of(hypervisor)
+        nested, aggregates = tree.nested_in(root), membership.of(hypervisor)
+        return _host_row(run, hypervisor, root, nested, aggregates, decided=decided)
+
+    def keep_decided(names: list[str]) -> None:
+        """Stage hosts again of which something was decided since; nobody decides it now."""
+        fetch_rows(LOCK_HOSTS, {"names": names})
+        now = _decided(names)
+        others = {
+            name for name in names if now.get(name, UNDECIDED) != decided.get(name, UNDECIDED)
+        }
+        for hypervisor in hypervisors if others else ():
+            if hypervisor.name in others:
+                row = row_of(hypervisor, now.get(hypervisor.name, UNDECIDED))
+                execute(STAGE_AGAIN, dict(zip(HOST_COLUMNS, row, strict=True)))
+
     for hypervisor in hypervisors:
         root = tree.root_of(hypervisor)
         if root is not None:
             used_roots.add(root.uuid)
-        stage.add(
-            _host_row(
-                run,
-                hypervisor,
-                root,
-                tree.nested_in(root),
-                membership.of(hypervisor),
-                ordered=ordered.get(hypervisor.name, {}),
-            )
-        )
+        stage.add(row_of(hypervisor, decided.get(hypervisor.name, UNDECIDED)))
     stage.finish()
     keep_described(run)
-    execute(KEEP_ORDERED)
     merge(
         run,
         Merge(
@@ -193,6 +226,7 @@ def _write_hosts(run: ImportRun) -> None:
             has_generation=True,
             host="id",
             zone="zone",
+            writing=keep_decided,
         ),
         section=HYPERVISORS,
     )
@@ -214,10 +248,10 @@ def _host_row(
     nested: list[Provider],
     aggregates: list[Aggregate],
     *,
-    ordered: Mapping[str, Decimal],
+    decided: _Decided,
 ) -> tuple[object, ...]:
     traits = {trait for provider in ([root] if root else []) + nested for trait in provider.traits}
-    vcpus, memory, disk = _resources(run, hypervisor, root, ordered)
+    vcpus, memory, disk = _resources(run, hypervisor, root, decided.ratios)
     return (
         hypervisor.name,
         hypervisor.openstack_id,
@@ -237,7 +271,9 @@ def _host_row(
         sorted(
             {aggregate.uuid for aggregate in aggregates} | set(root.aggregate_uuids if root else ())
         ),
-        list(allowed_projects(aggregate.metadata for aggregate in aggregates)),
+        list(allowed_projects(aggregate.metadata for aggregate in aggregates))
+        if decided.projects is None
+        else decided.projects,
         root.uuid if root else "",
         as_json(root.stored_inventories if root else {}),
         list(root.traits) if root else [],
@@ -261,12 +297,21 @@ def _zone(run: ImportRun, hypervisor: Hypervisor, aggregates: list[Aggregate]) -
     return zone[:255]
 
 
-def _decided_overcommit() -> dict[str, dict[str, Decimal]]:
-    """Return by host what rules say and operators ordered; objects of hosts say it themselves."""
-    is_decided = Q(ordered_overcommit__isnull=False) | Q(ruled_overcommit__isnull=False)
-    rows = Host.objects.filter(is_decided, is_self_described=False)
-    stored = rows.values_list("name", "ruled_overcommit", "ordered_overcommit")
-    return {name: decided_ratios(ruled, ordered) for name, ruled, ordered in stored}
+def _decided(names: Collection[str] | None = None) -> dict[str, _Decided]:
+    """Return what is decided by host, of some or of all; objects of hosts say it themselves."""
+    rows = Host.objects.filter(
+        Q(ordered_overcommit__isnull=False)
+        | Q(ruled_overcommit__isnull=False)
+        | Q(ordered_projects__isnull=False),
+        is_self_described=False,
+    )
+    if names is not None:
+        rows = rows.filter(name__in=names)
+    stored = rows.values_list("name", "ruled_overcommit", "ordered_overcommit", "ordered_projects")
+    return {
+        name: _Decided(decided_ratios(ruled, ordered), projects)
+        for name, ruled, ordered, projects in stored
+    }
 
 
 def _resources(

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from capacity.locks import zone_lock
 from capacity.models import HostCapacity
 from hosts.models import Host, Instance
 from hosts.region import merging, prune
+from hosts.services.host_orders import HostOrder, change_host
 from hosts.services.region_import import LEASE
+from journal.actors import Actor
 from journal.errors import Busy
 from journal.leases import take_lease
 from scheduling.resources import GIB
@@ -173,3 +176,27 @@ def test_an_import_that_never_gets_its_turn_says_so(tmp_path: Path, settings: An
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 0.01})
     with pytest.raises(Busy, match="another import"):
         load(write_file(tmp_path, region({})))
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_what_is_ordered_of_a_host_while_lists_are_written_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_changed: bool
+) -> None:
+    listed = region({1: 1})
+    load(write_file(tmp_path, listed))
+    if is_changed:
+        listed["compute"]["hypervisors"][0]["memory_mb"] *= 2
+    order = HostOrder(allowed_projects=["p1"], overcommit={"cpu": Decimal(2)})
+
+    def merged(run: Any, plan: merging.Merge, *, section: str) -> None:
+        if plan.table == "hosts_host":
+            change_host("node1", order, actor=Actor(name="ann"), request_id="r")
+        merging.merge(run, plan, section=section)
+
+    monkeypatch.setattr("hosts.region.hosts.merge", merged)
+    load(write_file(tmp_path, listed))
+
+    host = Host.objects.get(name="node1")
+    assert host.total_memory_bytes == (512 if is_changed else 256) * GIB
+    assert (host.allowed_projects, host.effective_vcpus) == (["p1"], 128)
+    assert HostCapacity.objects.get(host=host).effective_vcpus == 128
