@@ -33,7 +33,8 @@ def open_eviction(host: Host, *, reason: str, actor: Actor) -> Eviction:
     To be called in the transaction of the order.
     """
     Host.objects.select_for_update(no_key=True, of=("self",)).get(pk=host.pk)
-    row = Eviction.objects.filter(host=host, closed_at=None).first()
+    open_ones = Eviction.objects.select_for_update(no_key=True, of=("self",))
+    row = open_ones.filter(host=host, closed_at=None).first()
     if row is None:
         row = Eviction(host=host, opened_by=actor.name)
     row.reason = reason

@@ -11,6 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from hosts.models import Eviction, Host, Instance
+from hosts.services import evictions
 from hosts.services.evictions import (
     MOST_LISTED,
     look_at_evictions,
@@ -105,6 +106,33 @@ def test_orders_and_looks_at_once_leave_one_open_and_end_it_once() -> None:
     assert not errors
     ended = AuditEntry.objects.filter(action="host_eviction_ended").count()
     assert ended == Eviction.objects.filter(end="succeeded").count() == Eviction.objects.count()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_order_again_forgets_nothing_of_what_is_done_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = in_maintenance()
+    row = order(host)
+
+    def move() -> None:
+        Eviction.objects.filter(pk=row.pk).update(service_disabled=True, moving_uuid="vm-1")
+        connection.close()
+
+    moving = threading.Thread(target=move)
+
+    def counted(row: Eviction) -> None:
+        moving.start()
+        moving.join(timeout=1)
+        count(row)
+
+    count = evictions._count
+    monkeypatch.setattr(evictions, "_count", counted)
+    assert order(host, "and new memory").pk == row.pk
+    moving.join()
+    row.refresh_from_db()
+    assert (row.service_disabled, row.moving_uuid) == (True, "vm-1")
+    assert row.reason == "and new memory"
 
 
 @pytest.mark.django_db
