@@ -150,7 +150,8 @@ class CoverageAccount(models.Model):
     """What a zone owes its VMs and how much of it was missing, summed over time.
 
     ``owed_vm_seconds`` and ``uncovered_vm_seconds`` only grow: they are the two counters of the
-    coverage objective. Writers: ``failover.services.coverage``.
+    coverage objective. ``flavors`` is the coverage of each flavor, as counted then: see
+    ``failover.selectors.coverage.kept_coverage``. Writers: ``failover.services.coverage``.
     """
 
     zone = models.CharField(max_length=255, unique=True)
@@ -163,6 +164,7 @@ class CoverageAccount(models.Model):
     vm_memory_bytes = models.BigIntegerField(default=0, help_text="memory of the VMs owed to")
     lower_bound_bytes = models.BigIntegerField(default=0)
     bounded_at = models.DateTimeField(null=True, blank=True)
+    flavors = models.JSONField(default=list, db_default=[])
 
     class Meta:
         ordering = ("zone",)

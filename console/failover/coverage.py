@@ -7,14 +7,23 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from console.base import TONE_ICONS, PageData, SystemOwnedAdmin, badge, column, shown, verdict
+from console.base import (
+    TONE_ICONS,
+    PageData,
+    SystemOwnedAdmin,
+    badge,
+    column,
+    shown,
+    time_tag,
+    verdict,
+)
 from console.charts import HeatHost, Segment, heat_map, stacked_bar
 from console.failover.loss import vm_names
 from console.failover.trouble_page import trouble_page
@@ -25,7 +34,7 @@ from failover.choices import Uncovered, reason_words
 from failover.domain.drill_report import DrillScope
 from failover.drill_models import CoverageAccount, FailureDrill, ShadowPlan
 from failover.models import FailoverDecision
-from failover.selectors.coverage import FlavorCoverage, coverage_by_flavor
+from failover.selectors.coverage import FlavorCoverage, kept_coverage
 from failover.selectors.troubles import zone_troubles
 from failover.services.orders import start_rebalancing
 from journal.clock import database_now
@@ -113,20 +122,19 @@ def _heat(row: FailureDrill | None) -> tuple[SafeString, str]:
 
 
 def coverage_page(row: CoverageAccount) -> PageData:
-    """Return the page of a zone's coverage, as it is now."""
-    flavors = [one for one in coverage_by_flavor() if one.zone == row.zone]
+    """Return the page of a zone's coverage, as it was accounted."""
     latest = (
         FailureDrill.objects.filter(zone=row.zone, scope=DrillScope.HOST).order_by("-id").first()
     )
     heat, note = _heat(latest)
-    reasons: dict[str, int] = {}
-    for reason in FailoverDecision.objects.filter(zone=row.zone).values_list("reason", flat=True):
-        reasons[reason] = reasons.get(reason, 0) + 1
+    decisions = FailoverDecision.objects.filter(zone=row.zone).order_by()
+    reasons = dict(decisions.values_list("reason").annotate(Count("pk")))
     words = dict(Uncovered.choices)
     return PageData(
         verdict=_verdict(row, latest),
         facts=(*_facts(row), *_blast_facts(latest)),
-        classes=tuple(_class(one) for one in _worst_first(flavors)),
+        accounted=time_tag(row.accounted_at),
+        classes=tuple(_class(one) for one in _worst_first(kept_coverage(row))),
         reasons=tuple(
             (words.get(reason, reason), count)
             for reason, count in sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from django.conf import settings
 
 from core.sql import load_sql
 from failover.domain.patterns import required_counts
+from failover.drill_models import CoverageAccount
 from failover.selectors.zone import NEVER_COVERED, STOPPED, failover_requirements
 from hosts.models import Instance
 from journal.statements import fetch_rows
@@ -50,6 +52,10 @@ class FlavorCoverage:
     def bare_vms(self) -> int:
         """VMs without any slot."""
         return self.uncovered_vms - self.partly_covered_vms
+
+
+#: What an account keeps of each flavor.
+KEPT: Final = tuple(one.name for one in fields(FlavorCoverage) if one.name != "zone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,14 @@ def coverage_by_flavor() -> list[FlavorCoverage]:
                 "cover_non_ha": settings.HEADROOM.failover.cover_non_ha_hosts,
             },
         )
+    ]
+
+
+def kept_coverage(account: CoverageAccount) -> list[FlavorCoverage]:
+    """Return the coverage of a zone's flavors as it was counted for the zone's account."""
+    return [
+        FlavorCoverage(zone=account.zone, **{name: kept[name] for name in KEPT})
+        for kept in account.flavors
     ]
 
 

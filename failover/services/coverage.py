@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
 
 from capacity.locks import LockSpace, try_lock
 from failover.drill_models import CoverageAccount
-from failover.selectors.coverage import ZoneCoverage, coverage_by_flavor, coverage_by_zone
+from failover.selectors.coverage import (
+    KEPT,
+    FlavorCoverage,
+    ZoneCoverage,
+    coverage_by_flavor,
+    coverage_by_zone,
+)
 from journal.clock import TOLERANCE
 from journal.statements import execute
 
@@ -21,17 +28,18 @@ LONGEST_STEP = timedelta(minutes=10)
 ACCOUNT = """
 INSERT INTO failover_coverageaccount AS account (
     zone, accounted_at, owed_vms, uncovered_vms, owed_vm_seconds, uncovered_vm_seconds,
-    reserved_memory_bytes, vm_memory_bytes, lower_bound_bytes)
-SELECT zone, %(now)s, owed, uncovered, 0, 0, reserved, memory, 0
+    reserved_memory_bytes, vm_memory_bytes, lower_bound_bytes, flavors)
+SELECT zone, %(now)s, owed, uncovered, 0, 0, reserved, memory, 0, flavors
   FROM unnest(%(zones)s::text[], %(owed)s::bigint[], %(uncovered)s::bigint[],
-              %(reserved)s::bigint[], %(memory)s::bigint[])
-       AS seen(zone, owed, uncovered, reserved, memory)
+              %(reserved)s::bigint[], %(memory)s::bigint[], %(flavors)s::jsonb[])
+       AS seen(zone, owed, uncovered, reserved, memory, flavors)
 ON CONFLICT (zone) DO UPDATE
    SET accounted_at = excluded.accounted_at,
        owed_vms = excluded.owed_vms,
        uncovered_vms = excluded.uncovered_vms,
        reserved_memory_bytes = excluded.reserved_memory_bytes,
        vm_memory_bytes = excluded.vm_memory_bytes,
+       flavors = excluded.flavors,
        owed_vm_seconds = account.owed_vm_seconds + excluded.owed_vms * {elapsed},
        uncovered_vm_seconds = account.uncovered_vm_seconds + excluded.uncovered_vms * {elapsed}
  WHERE account.accounted_at < excluded.accounted_at
@@ -56,13 +64,18 @@ def account_coverage(*, now: datetime) -> list[ZoneCoverage] | None:
     with transaction.atomic(durable=True):
         if not try_lock(LockSpace.TASK, ACCOUNT_TASK):
             return None
-        zones = coverage_by_zone(coverage_by_flavor())
+        flavors = coverage_by_flavor()
+        zones = coverage_by_zone(flavors)
         gone = CoverageAccount.objects.exclude(zone__in=[zone.zone for zone in zones])
-        _write([*zones, *(ZoneCoverage(zone=row.zone) for row in gone.order_by("zone"))], now)
+        ended = [ZoneCoverage(zone=row.zone) for row in gone.order_by("zone")]
+        _write([*zones, *ended], flavors, now)
     return zones
 
 
-def _write(zones: Sequence[ZoneCoverage], now: datetime) -> None:
+def _write(zones: Sequence[ZoneCoverage], flavors: Iterable[FlavorCoverage], now: datetime) -> None:
+    kept: dict[str, list[dict[str, object]]] = {zone.zone: [] for zone in zones}
+    for one in flavors:
+        kept[one.zone].append({name: getattr(one, name) for name in KEPT})
     execute(
         ACCOUNT.format(elapsed=ELAPSED),
         {
@@ -74,6 +87,7 @@ def _write(zones: Sequence[ZoneCoverage], now: datetime) -> None:
             "uncovered": [zone.uncovered_vms for zone in zones],
             "reserved": [zone.reserved_memory_bytes for zone in zones],
             "memory": [zone.memory_bytes for zone in zones],
+            "flavors": [json.dumps(kept[zone.zone]) for zone in zones],
         },
     )
 

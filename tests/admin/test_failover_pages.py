@@ -8,6 +8,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth import get_user_model
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -19,7 +20,7 @@ from failover.models import FailoverDecision, FailoverReservation
 from failover.services.coverage import account_coverage
 from failover.services.drills import drill_zone
 from hosts.models import Host, Instance
-from tests.factories import make_domain, make_project
+from tests.factories import make_domain, make_project, make_vm
 from tests.failover.drill_rows import ZoneRows, make_zone
 
 USERS = "capacity_reservationallocation"
@@ -165,6 +166,28 @@ class TestPages:
         assert "h6: 1 VMs go down, 1 of them without a slot" in page
         assert re.search(r"largest blast radius</dt><dd><a[^>]*>h\d: \d+ VMs</a>", page)
         assert "1 of 6" in page
+
+    def test_coverage_by_flavor_is_what_was_accounted(self, admin_client: Client) -> None:
+        make_zone(S3, vms={"c": "6"})
+        account_coverage(now=timezone.now())
+        make_vm("later", Host.objects.get(name="h6"))
+        address = reverse(
+            "admin:failover_coverageaccount_change", args=[CoverageAccount.objects.get().pk]
+        )
+
+        with CaptureQueriesContext(connection) as captured:
+            page = admin_client.get(address).content.decode()
+
+        assert "have no slot: 1" in page
+        assert not [one for one in captured if "hosts_instance" in one["sql"]]
+
+    def test_account_that_another_release_wrote_keeps_no_flavors(
+        self, admin_client: Client
+    ) -> None:
+        row = CoverageAccount.objects.create(zone="az-a", accounted_at=timezone.now())
+        response = admin_client.get(reverse("admin:failover_coverageaccount_change", args=[row.pk]))
+
+        assert response.status_code == 200
 
     @pytest.mark.parametrize(
         ("names", "title"),
