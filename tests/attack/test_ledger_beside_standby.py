@@ -103,6 +103,7 @@ def web(
                 "HEADROOM_REPLICA_URLS": standby.url,
                 "HEADROOM_REPLICAS__MOST_LAG_SECONDS": LONG,
                 "HEADROOM_REPLICAS__LOOK_SECONDS": "0.1",
+                "HEADROOM_REPLICAS__SEARCHES": "true",
                 "HEADROOM_TOKENS": json.dumps(OPERATOR),
                 **CLAIMS,
             },
@@ -176,6 +177,7 @@ def test_claims_and_changes_decide_by_the_primary_whatever_a_standby_says(
     with ThreadPoolExecutor(CLIENTS) as pool:
         done = sum(pool.map(lambda number: live(web, number), range(CLIENTS)), Counter[str]())
     assert reads(web)["standby"] > before
+    assert reads(web, "candidates")["primary"] > 0, "which has what the standby lacks"
     statuses = {int(what.split()[1]) for what in done}
     assert statuses <= {200, 204, 409, 503}, done
     with on_primary():
