@@ -348,15 +348,14 @@ def _reports() -> None:
 
         ask("report-capacity")
         _sampled("report-capacity", _times(lambda: ask("report-capacity"), 20))
-        for project in (usual, largest):
+        usages: dict[object, list[float]] = {}
+        for project in dict.fromkeys((usual, largest)):
             address = f"projects/{project[0]}/report-usage"
             ask(address)
-            taken = _times(partial(ask, address), 20)
-            if project is usual:
-                _sampled(f"report-usage of a project of some {USUAL_VMS:,} VMs", taken)
-            else:
-                each = [1000 * one / project[1] for one in taken]
-                _sampled("report-usage of the largest project, for each 1,000 VMs", each)
+            usages[project] = _times(partial(ask, address), 20)
+        _sampled(f"report-usage of a project of some {USUAL_VMS:,} VMs", usages[usual])
+        each = [1000 * one / largest[1] for one in usages[largest]]
+        _sampled("report-usage of the largest project, for each 1,000 VMs", each)
     _tell("VMs of the largest project", largest[1], "VMs")
 
 
