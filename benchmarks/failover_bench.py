@@ -32,7 +32,6 @@ from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
 from failover.domain.shadow import zone_after
 from failover.domain.zone_columns import ZoneSnapshot
 from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
-from failover.selectors.drills import state_of
 from failover.selectors.zone import failover_requirements, failover_zones
 from failover.services.drills import drill_zones
 from failover.services.loop import reconcile_zone
@@ -252,9 +251,8 @@ def _zone(zone: ZoneSnapshot, sums: dict[str, float]) -> list[float]:
         plan_cover(moved, cleaning, RoomyChooser(moved), options)
 
     timed("steady pass", steady)
-    state = timed("state for drills", lambda: state_of([covered]))
-    report = timed("drill of all single hosts", lambda: drill_hosts(state))
-    pairs = timed("drill of all interacting pairs", lambda: drill_pairs(state))
+    report = timed("drill of all single hosts", lambda: drill_hosts(covered))
+    pairs = timed("drill of all interacting pairs", lambda: drill_pairs(covered))
     if report.unprotected_vms or pairs.unprotected_vms:
         raise RuntimeError("a fully covered zone must survive every drill")
     return _query_milliseconds(covered)

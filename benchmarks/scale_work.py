@@ -42,7 +42,7 @@ from capacity.figures.history import keep_history  # noqa: E402 - likewise
 from capacity.host_table import current_host_table  # noqa: E402 - likewise
 from commitments.services.usage import reconcile_all_usage  # noqa: E402 - likewise
 from failover.domain.drill_report import drill_hosts  # noqa: E402 - likewise
-from failover.selectors.drills import drill_state  # noqa: E402 - likewise
+from failover.selectors.drills import zone_snapshot  # noqa: E402 - likewise
 from failover.selectors.zone import failover_zones  # noqa: E402 - likewise
 from failover.services.coverage import account_coverage  # noqa: E402 - likewise
 from failover.services.loop import reconcile_zone  # noqa: E402 - likewise
@@ -199,8 +199,10 @@ def usage_again() -> None:
 def drills() -> None:
     """Lose every host, one at a time."""
     now = database_now()
-    state = _timed("state for drills", lambda: drill_state(failover_zones(), now=now))
-    _timed("drills of all single hosts", lambda: drill_hosts(state))
+    zones = _timed(
+        "state for drills", lambda: [zone_snapshot(zone, now=now) for zone in failover_zones()]
+    )
+    _timed("drills of all single hosts", lambda: [drill_hosts(zone) for zone in zones])
     _timed("account of coverage", lambda: account_coverage(now=now))
 
 

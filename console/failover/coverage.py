@@ -53,7 +53,7 @@ def drill_page(row: FailureDrill) -> PageData:
     proven = row.cases - row.simulated
     words = f"{row.cases:,} failures were looked at"
     if proven > 0:
-        words += f", of which the rules prove {proven:,} harmless"
+        words += f", of which {proven:,} are proven harmless"
     tone = "bad" if not is_safe else "ok" if row.cases else "idle"
     return PageData(
         tone=tone,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+import numpy as np
 
 from failover.domain.drill import DrillResult, simulate
-from failover.domain.drill_state import DrillState
+from failover.domain.drill_columns import drill_state_of
+from failover.domain.drill_proofs import PAIR_COUNT, groups_at_risk, pairs_at_risk
+from failover.domain.zone_columns import Int32Column, Int64Column, ZoneSnapshot
 
-SMALLEST_PAIR_COUNT = 2
+#: VMs of so many hosts become objects together.
+HOSTS_AT_ONCE: Final = 4000
 
 
 class DrillScope(StrEnum):
@@ -52,95 +58,106 @@ class DrillReport:
     worst: tuple[DrillCase, ...]
 
 
-def drill_hosts(state: DrillState) -> DrillReport:
-    """Drill the loss of every single host."""
-    cases = (DrillCase(name=host, result=simulate(state, (host,))) for host in sorted(state.hosts))
-    return _report(DrillScope.HOST, cases, len(state.hosts))
-
-
-def drill_racks(state: DrillState) -> DrillReport:
-    """Drill the loss of every single rack."""
-    cases = (
-        DrillCase(name=rack, result=simulate(state, state.hosts_of_rack[rack]))
-        for rack in sorted(state.hosts_of_rack)
+def drill_hosts(zone: ZoneSnapshot) -> DrillReport:
+    """Drill the loss of every single host of a zone."""
+    return _drill_groups(
+        DrillScope.HOST, zone, np.arange(len(zone.hosts), dtype=np.int64), zone.hosts.names
     )
-    return _report(DrillScope.RACK, cases, len(state.hosts_of_rack))
 
 
-def drill_pairs(state: DrillState) -> DrillReport:
+def drill_racks(zone: ZoneSnapshot) -> DrillReport:
+    """Drill the loss of every single rack of a zone."""
+    racks = sorted(set(zone.hosts.racks) - {""})
+    code_of = {rack: code for code, rack in enumerate(racks)}
+    group = np.array([code_of.get(rack, -1) for rack in zone.hosts.racks], dtype=np.int64)
+    return _drill_groups(DrillScope.RACK, zone, group, racks)
+
+
+def _drill_groups(
+    scope: DrillScope, zone: ZoneSnapshot, group: Int64Column, names: Sequence[str]
+) -> DrillReport:
+    """Drill the loss of each group of hosts that columns do not prove harmless.
+
+    Args:
+        group: int64[H], the group of each host, -1 for none.
+        names: Names of the groups.
+    """
+    is_at_risk = groups_at_risk(zone, group, len(names))
+    failures: dict[str, list[str]] = {}
+    for row in np.flatnonzero(np.append(is_at_risk, False)[group]).tolist():
+        failures.setdefault(names[group[row]], []).append(zone.hosts.names[row])
+    return _report(scope, zone, failures, cases=len(names))
+
+
+def drill_pairs(zone: ZoneSnapshot) -> DrillReport:
     """Drill every pair of hosts that could cost a VM its slot which needs two or more.
 
-    For a VM only pairs of its own host and a host of its list L(v) can matter; a VM that keeps the
-    rules and has two usable slots survives every pair by the coverage guarantee, so only pairs of
-    the others are simulated. VMs that need a single slot are not counted: one loss is what they
-    are covered against.
+    VMs that need a single slot are not counted: one loss is what they are covered against.
 
     Returns:
         The report; ``cases`` counts all interacting pairs, and hosts with a VM that shares nothing.
 
     Source: spec failover, 17.1, 17.2 (scheduled report).
     """
-    wanted = [vm.uuid for vm in state.vms.values() if vm.required_count >= SMALLEST_PAIR_COUNT]
-    interacting: set[tuple[str, str]] = set()
-    at_risk: set[tuple[str, str]] = set()
-    for uuid in wanted:
-        host = state.vms[uuid].host
-        if host not in state.hosts:
-            continue
-        keeps_rules = state.keeps_rules(uuid)
-        others = set(state.role_hosts(uuid)) if keeps_rules else set(state.hosts)
-        pairs = {(min(host, other), max(host, other)) for other in others - {host}}
-        interacting |= pairs
-        if not keeps_rules or _usable_slots(state, uuid) < SMALLEST_PAIR_COUNT:
-            at_risk |= pairs or {(host, host)}
-    cases = (
-        DrillCase(name="+".join(sorted(set(pair))), result=simulate(state, pair))
-        for pair in sorted(at_risk)
-    )
+    risks, names = pairs_at_risk(zone), zone.hosts.names
+    pairs = zip(risks.lower.tolist(), risks.upper.tolist(), strict=True)
+    failures = [sorted({names[one], names[other]}) for one, other in pairs]
     return _report(
-        DrillScope.PAIR, cases, len(interacting | at_risk), frozenset(wanted), len(at_risk)
-    )
-
-
-def _usable_slots(state: DrillState, uuid: str) -> int:
-    size = state.vms[uuid].size
-    return sum(
-        state.slots[name].is_usable
-        and state.slots[name].host in state.hosts
-        and state.hosts[state.slots[name].host].keeps_promises
-        and size.fits_into(state.slots[name].size)
-        for name in state.slots_of.get(uuid, ())
+        DrillScope.PAIR,
+        zone,
+        {"+".join(failed): failed for failed in failures},
+        cases=risks.cases,
+        least=PAIR_COUNT,
     )
 
 
 def _report(
     scope: DrillScope,
-    cases: Iterable[DrillCase],
-    count: int,
-    counted: frozenset[str] | None = None,
-    simulated: int | None = None,
+    zone: ZoneSnapshot,
+    failures: Mapping[str, Collection[str]],
+    *,
+    cases: int,
+    least: int = 1,
 ) -> DrillReport:
+    """Simulate failures and say which VMs they cost.
+
+    Args:
+        failures: Name of each -> hosts that fail.
+        cases: How many failures there are with those that were proven harmless.
+        least: Slots that a VM must be owed to be counted.
+    """
     lost: set[str] = set()
     bad: list[tuple[int, DrillCase]] = []
-    for case in cases:
-        here = set(_lost(case.result, counted))
+    for case in _simulated(zone, failures):
+        here = _lost(case.result, least)
         if here:
             lost |= here
             bad.append((len(here), case))
     bad.sort(key=lambda entry: (-entry[0], entry[1].name))
     return DrillReport(
         scope=scope,
-        cases=count,
-        simulated=count if simulated is None else simulated,
+        cases=cases,
+        simulated=len(failures),
         unprotected_vms=tuple(sorted(lost)),
         worst=tuple(case for _, case in bad),
     )
 
 
-def _lost(result: DrillResult, counted: frozenset[str] | None) -> Iterator[str]:
-    for row in result.unprotected:
-        if row.required and (counted is None or row.vm in counted):
-            yield row.vm
+def _simulated(zone: ZoneSnapshot, failures: Mapping[str, Collection[str]]) -> Iterator[DrillCase]:
+    """Simulate failures with the VMs on their hosts alone, those of some hosts at a time."""
+    left = iter(failures.items())
+    for first in left:
+        chosen, failing = [first], set(first[1])
+        while len(failing) < HOSTS_AT_ONCE and (more := next(left, None)):
+            chosen.append(more)
+            failing.update(more[1])
+        state = drill_state_of([zone], failing=failing)
+        for name, hosts in chosen:
+            yield DrillCase(name=name, result=simulate(state, hosts))
+
+
+def _lost(result: DrillResult, least: int) -> set[str]:
+    return {row.vm for row in result.unprotected if row.required >= least}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +165,7 @@ class BlastRadius:
     """What the loss of one host would cost.
 
     Attributes:
+        rack: Its failure domain; empty when unknown.
         vms: VMs on it that failover looks after.
         unprotected_vms: Those of them that would get no slot although one is owed to them.
         slots: Failover slots that it holds.
@@ -155,20 +173,47 @@ class BlastRadius:
     """
 
     host: str
+    rack: str
     vms: int
     unprotected_vms: int
     slots: int
     slot_users: int
 
 
-def blast_radius(state: DrillState, host: str) -> BlastRadius:
-    """Return what the loss of one host would cost (spec failover, 17.4: blast radius)."""
-    names = state.slots_on.get(host, ())
-    users = {user for name in names for user in state.slots[name].users if user in state.vms}
-    return BlastRadius(
-        host=host,
-        vms=len(state.vms_on.get(host, ())),
-        unprotected_vms=sum(1 for _ in _lost(simulate(state, (host,)), None)),
-        slots=len(names),
-        slot_users=len(users),
+def blast_radii(zone: ZoneSnapshot, report: DrillReport) -> list[BlastRadius]:
+    """Return what the loss of each host of a zone would cost, by name.
+
+    Args:
+        report: The drill of its single hosts.
+
+    Source: spec failover, 17.4 (blast radius).
+    """
+    names, home, slots, members = zone.hosts.names, zone.vms.host, zone.slots, zone.members
+    lost = {case.name: len(_lost(case.result, 1)) for case in report.worst}
+    place = slots.host[members.slot]
+    is_here = (place >= 0) & (home[members.vm] >= 0)
+    uses = np.unique(place[is_here] * np.int64(len(home)) + members.vm[is_here])
+    columns = zip(
+        names,
+        zone.hosts.racks,
+        _counted(home[home >= 0], names),
+        _counted(slots.host[slots.host >= 0], names),
+        _counted(uses // len(home), names),
+        strict=True,
     )
+    return [
+        BlastRadius(
+            host=host,
+            rack=rack,
+            vms=vms,
+            unprotected_vms=lost.get(host, 0),
+            slots=held,
+            slot_users=users,
+        )
+        for host, rack, vms, held, users in sorted(columns)
+    ]
+
+
+def _counted(hosts: Int64Column | Int32Column, names: Sequence[str]) -> list[int]:
+    counts: list[int] = np.bincount(hosts, minlength=len(names)).tolist()
+    return counts

@@ -123,19 +123,12 @@ class _Chances:
         )
         fails = np.array([name in failing for name in hosts.names], dtype=np.bool_)
         lives = _with_none(hosts.is_ready & ~fails)
-        keeps = _with_none((hosts.free_memory_bytes() >= 0) & (hosts.free_vcpus() >= 0))
         is_affected: BoolColumn = _with_none(fails)[vms.host]
         slot, vm = members.slot, members.vm
         place = slots.host[slot]
         is_held = (place >= 0) & is_affected[vm]
         is_live = is_held & lives[place]
-        is_usable = (
-            is_live
-            & slots.is_usable[slot]
-            & keeps[place]
-            & (vms.memory_bytes[vm] <= slots.memory_bytes[slot])
-            & (vms.vcpus[vm] <= slots.vcpus[slot])
-        )
+        is_usable = is_live & snapshot.can_take
         count = len(vms)
         return cls(
             snapshot=snapshot,

@@ -67,6 +67,14 @@ class HostColumns:
         """Return int64[H], likewise."""
         return self.effective_vcpus - self.used_vcpus - self.held_vcpus - self.failover_vcpus
 
+    def keeps_promises(self) -> BoolColumn:
+        """Return bool[H], whether what is blocked on a host really is room.
+
+        Source: spec failover, 17.2 ("Room").
+        """
+        is_sound = (self.free_memory_bytes() >= 0) & (self.free_vcpus() >= 0)
+        return self.is_ready & is_sound
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VMColumns:
@@ -199,7 +207,22 @@ class ZoneSnapshot:
     @cached_property
     def members_of_slot(self) -> tuple[Int64Column, Int64Column]:
         """Return (starts int64[R + 1], rows int64[A]): rows of ``members`` by reservation."""
-        return _grouped(self.members.slot, len(self.slots))
+        return grouped(self.members.slot, len(self.slots))
+
+    @cached_property
+    def can_take(self) -> BoolColumn:
+        """Return bool[A], whether the reservation could take the VM now, were it not for others.
+
+        It may be given out and is large enough, and its host lives and keeps its promises.
+        """
+        vms, slots, slot, vm = self.vms, self.slots, self.members.slot, self.members.vm
+        keeps = np.append(self.hosts.keeps_promises(), False)  # the last one: the host is gone
+        is_open: BoolColumn = slots.is_usable & keeps[slots.host]
+        return (
+            is_open[slot]
+            & (vms.memory_bytes[vm] <= slots.memory_bytes[slot])
+            & (vms.vcpus[vm] <= slots.vcpus[slot])
+        )
 
     @cached_property
     def cover(self) -> Int64Column:
@@ -208,7 +231,7 @@ class ZoneSnapshot:
         return np.bincount(self.members.vm[usable], minlength=len(self.vms)).astype(np.int64)
 
 
-def _grouped(codes: Int32Column, count: int) -> tuple[Int64Column, Int64Column]:
+def grouped(codes: Int32Column | Int64Column, count: int) -> tuple[Int64Column, Int64Column]:
     """Return (starts, rows): rows of ``codes`` ordered by code, stable."""
     starts = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.bincount(codes, minlength=count), out=starts[1:])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import numpy as np
 import structlog
 from django.db import DatabaseError, transaction
 
@@ -15,14 +16,14 @@ from failover.domain.drill_columns import best_bound, coverage_costs
 from failover.domain.drill_report import (
     DrillReport,
     DrillScope,
-    blast_radius,
+    blast_radii,
     drill_hosts,
     drill_pairs,
     drill_racks,
 )
-from failover.domain.drill_state import DrillState
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import FailureDrill
-from failover.selectors.drills import state_of, zone_snapshot
+from failover.selectors.drills import zone_snapshot
 from failover.selectors.zone import failover_zones
 from failover.services.coverage import note_lower_bound
 from journal.clock import TOLERANCE, database_now
@@ -79,13 +80,13 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
         The reports; none if another run stored its own meanwhile.
     """
     snapshot = zone_snapshot(zone, now=now)
-    state = state_of([snapshot])
-    owed = sum(vm.required_count > 0 for vm in state.vms.values())
+    vms = snapshot.vms
+    owed = int(np.count_nonzero((vms.host >= 0) & vms.is_owed & (vms.required > 0)))
     rows = []
     for drill in (drill_hosts, drill_racks, drill_pairs):
         started_at = database_now()
         with paused_collector():
-            report = drill(state)
+            report = drill(snapshot)
         rows.append(
             FailureDrill(
                 zone=zone,
@@ -98,7 +99,7 @@ def drill_zone(zone: str, *, request_id: str, now: datetime) -> list[FailureDril
                 vms=owed,
                 unprotected_vms=len(report.unprotected_vms),
                 worst=worst_cases(report),
-                hosts=host_figures(state) if report.scope.value == DrillScope.HOST else [],
+                hosts=host_figures(snapshot, report) if report.scope is DrillScope.HOST else [],
             )
         )
     bound = best_bound(coverage_costs(snapshot))
@@ -129,19 +130,9 @@ def case_facts(result: DrillResult) -> dict[str, Any]:
     }
 
 
-def host_figures(state: DrillState) -> list[list[Any]]:
+def host_figures(snapshot: ZoneSnapshot, report: DrillReport) -> list[list[Any]]:
     """Return per host [name, rack, VMs, unprotected VMs, slots, users of them], as stored."""
-    figures = []
-    for name, host in state.hosts.items():
-        radius = blast_radius(state, name)
-        figures.append(
-            [
-                name,
-                host.rack,
-                radius.vms,
-                radius.unprotected_vms,
-                radius.slots,
-                radius.slot_users,
-            ]
-        )
-    return figures
+    return [
+        [one.host, one.rack, one.vms, one.unprotected_vms, one.slots, one.slot_users]
+        for one in blast_radii(snapshot, report)
+    ]

@@ -143,7 +143,7 @@ class TestPages:
         ).content.decode()
 
         assert "Every VM has a slot to go to" in page
-        assert "the rules prove 5 harmless" in page
+        assert "of which 5 are proven harmless" in page
 
     def test_coverage_shows_classes_and_hosts(self, admin_client: Client) -> None:
         make_zone(S3, vms={"c": "6"})

@@ -9,7 +9,7 @@ from django.utils import timezone
 from failover.choices import Unsaved, reason_words
 from failover.domain.drill import UnprotectedReason, simulate
 from failover.domain.drill_report import DrillReport, drill_pairs
-from failover.domain.drill_state import DrillState
+from failover.domain.zone_columns import ZoneSnapshot
 from failover.drill_models import CoverageAccount, FailureDrill
 from failover.metrics import COVERAGE
 from failover.selectors.coverage import coverage_by_flavor, coverage_by_zone
@@ -145,7 +145,7 @@ def test_report_of_tomorrow_does_not_stop_the_one_of_tonight(
 ) -> None:
     make_zone("r@3{a@1}")
 
-    def store_another(state: DrillState) -> DrillReport:
+    def store_another(zone: ZoneSnapshot) -> DrillReport:
         moment = database_now() + ahead
         FailureDrill.objects.create(
             zone="az-a",
@@ -156,7 +156,7 @@ def test_report_of_tomorrow_does_not_stop_the_one_of_tonight(
             simulated=1,
             unprotected_vms=99,
         )
-        return drill_pairs(state)
+        return drill_pairs(zone)
 
     monkeypatch.setattr(drills, "drill_pairs", store_another)
 

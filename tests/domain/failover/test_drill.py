@@ -19,7 +19,13 @@ from failover.domain.drill import (
     verify_drill,
 )
 from failover.domain.drill_columns import drill_state_of
-from failover.domain.drill_report import blast_radius, drill_hosts, drill_pairs, drill_racks
+from failover.domain.drill_report import (
+    BlastRadius,
+    blast_radii,
+    drill_hosts,
+    drill_pairs,
+    drill_racks,
+)
 from failover.domain.drill_state import (
     DrillHost,
     DrillSlot,
@@ -31,7 +37,14 @@ from failover.domain.drill_state import (
 from failover.domain.plan import CleaningPlan, PlanOptions, ReuseOrder
 from failover.domain.shadow import zone_after
 from scheduling.resources import ResourceVector
-from tests.domain.failover.drill_worlds import BIG, gib, rules_hold, states, world
+from tests.domain.failover.drill_worlds import (
+    BIG,
+    columns_of,
+    gib,
+    rules_hold,
+    states,
+    world,
+)
 
 S3 = "rA@3{a@1,b@2} rB@4{a@1} rC@5{b@2}"
 S7 = "rA@3{a@1,b@2} rB@4{a@1,c@5} rC@6{b@2,c@5}"
@@ -340,21 +353,21 @@ def test_pairs_that_are_left_out_could_not_cost_anything(state: DrillState) -> N
         if row.vm in owed
     }
 
-    report = drill_pairs(state)
+    report = drill_pairs(columns_of(state))
 
     assert set(report.unprotected_vms) == lost
     assert report.simulated <= report.cases
 
 
 def test_pairs_of_a_covered_zone_are_proven_and_not_simulated() -> None:
-    report = drill_pairs(world(S3))
+    report = drill_pairs(columns_of(world(S3)))
 
     assert (report.simulated, report.unprotected_vms, report.worst) == (0, (), ())
     assert report.cases == 5
 
 
 def test_pair_that_takes_host_and_only_slot_is_found() -> None:
-    report = drill_pairs(world("r@3{a@1,b@2}"))
+    report = drill_pairs(columns_of(world("r@3{a@1,b@2}")))
 
     assert report.unprotected_vms == ("a", "b")
     assert [case.name for case in report.worst] == ["1+2", "1+3", "2+3"]
@@ -363,15 +376,15 @@ def test_pair_that_takes_host_and_only_slot_is_found() -> None:
 def test_vm_without_slots_is_lost_with_its_host_in_every_scope() -> None:
     state = world("", vms={"a": "1"}, hosts=("2",), racks={"1": "bb1", "2": "bb2"})
 
-    assert drill_hosts(state).unprotected_vms == ("a",)
-    assert drill_racks(state).unprotected_vms == ("a",)
-    assert drill_pairs(state).unprotected_vms == ("a",)
+    assert drill_hosts(columns_of(state)).unprotected_vms == ("a",)
+    assert drill_racks(columns_of(state)).unprotected_vms == ("a",)
+    assert drill_pairs(columns_of(state)).unprotected_vms == ("a",)
 
 
 def test_reports_put_the_worst_failure_first() -> None:
     state = world("", vms={"a": "1", "b": "2", "c": "2"}, racks={"1": "bb1", "2": "bb2"})
 
-    hosts, racks = drill_hosts(state), drill_racks(state)
+    hosts, racks = drill_hosts(columns_of(state)), drill_racks(columns_of(state))
 
     assert [case.name for case in hosts.worst] == ["2", "1"]
     assert [case.name for case in racks.worst] == ["bb2", "bb1"]
@@ -379,12 +392,14 @@ def test_reports_put_the_worst_failure_first() -> None:
 
 
 def test_blast_radius_counts_vms_and_the_users_of_its_slots() -> None:
-    state = world(S3, vms={"d": "3"})
+    zone = columns_of(world(S3, vms={"d": "3"}, racks={"3": "bb1"}))
 
-    radius = blast_radius(state, "3")
+    radii = blast_radii(zone, drill_hosts(zone))
 
-    assert (radius.vms, radius.unprotected_vms) == (1, 1)
-    assert (radius.slots, radius.slot_users, radius.vms) == (1, 2, 1)
+    assert [one.host for one in radii] == ["1", "2", "3", "4", "5"]
+    assert radii[2] == BlastRadius(
+        host="3", rack="bb1", vms=1, unprotected_vms=1, slots=1, slot_users=2
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations("abc")))
