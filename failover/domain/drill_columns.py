@@ -9,7 +9,7 @@ import numpy as np
 
 from failover.domain.bounds import CoverageCost, LowerBounds, lower_bounds
 from failover.domain.drill_state import DrillHost, DrillSlot, DrillState, DrillVM
-from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot
+from failover.domain.zone_columns import BoolColumn, Int64Column, ZoneSnapshot, grouped
 from scheduling.resources import ResourceVector
 
 
@@ -25,8 +25,8 @@ def drill_state_of(
     owed to a VM that is stopped.
 
     Args:
-        failing: Names of the hosts whose loss alone is asked about: other VMs are left out, and
-            slots that none of theirs may use. All of it when left out.
+        failing: Names of the hosts whose loss alone is asked about: other VMs are left out, as
+            users of slots as well, and slots that none of theirs may use. All of it when left out.
         chosen: bool[V] of each zone: the VMs that are asked about, with their slots and the hosts
             of these; those on failing hosts when left out.
     """
@@ -42,9 +42,11 @@ def drill_state_of(
             chosen_slots = _slots_of(snapshot, chosen_vms)
             chosen_hosts = np.zeros(len(snapshot.hosts), dtype=np.bool_)
             chosen_hosts[snapshot.slots.host[chosen_slots]] = True
+        is_whole = chosen is None and failing is None
+        users = np.ones(len(snapshot.vms), dtype=np.bool_) if is_whole else chosen_vms
         hosts.extend(_hosts(snapshot, chosen_hosts))
         vms.extend(_vms(snapshot, chosen_vms))
-        slots.extend(_slots(snapshot, chosen_slots))
+        slots.extend(_slots(snapshot, chosen_slots, users))
     return DrillState.of(hosts, vms, slots)
 
 
@@ -156,10 +158,11 @@ def _vms(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillVM]:
         yield DrillVM(uuid=uuid, host=names[host], size=size, required_count=required)
 
 
-def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillSlot]:
+def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn, users: BoolColumn) -> Iterator[DrillSlot]:
     slots, members = snapshot.slots, snapshot.members
-    starts, rows = (column.tolist() for column in snapshot.members_of_slot)
-    member_vms = members.vm.tolist()
+    kept = np.flatnonzero(users[members.vm])
+    starts, order = grouped(members.slot[kept], len(slots))
+    ends, user_rows = starts.tolist(), members.vm[kept[order]].tolist()
     uuids = snapshot.vms.uuids
     columns = zip(
         np.flatnonzero(chosen).tolist(),
@@ -173,7 +176,7 @@ def _slots(snapshot: ZoneSnapshot, chosen: BoolColumn) -> Iterator[DrillSlot]:
             name=slots.names[row],
             host=snapshot.hosts.names[host],
             size=size,
-            users=tuple(uuids[member_vms[one]] for one in rows[starts[row] : starts[row + 1]]),
+            users=tuple(map(uuids.__getitem__, user_rows[ends[row] : ends[row + 1]])),
             is_usable=is_usable,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import structlog
@@ -146,6 +146,9 @@ READY_WORDS: Mapping[str, Any] = {
     "enabled": HostStatus.ENABLED.value,
     "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
 }
+
+#: The largest int64.
+MOST_KEYS: Final = (1 << 63) - 1
 
 STOPPED = frozenset({"SHUTOFF", "STOPPED"})
 STOPPED_WORDS: Mapping[str, Any] = {"stopped": sorted(STOPPED)}
@@ -338,33 +341,34 @@ def _vm_columns(
         _columns(rows, 10)
     )
     home = _host_rows(host_keys, host_row)
-    host, is_listed = _located(reading, hosts.names, rows, home)
+    host, is_listed = _located(reading, hosts.names, rows, host_keys, home)
+    names, label_codes = _coded(flavors)
     required, is_owed = _requirements(
-        reading, host_keys, [required_of.get(name, 0) for name in flavors], statuses, since
+        reading,
+        host_keys,
+        _codes([required_of.get(name, 0) for name in names])[label_codes],
+        statuses,
+        since,
     )
     kinds = {row[0]: row[12] for row in reading.hosts}
-    groups = reading.groups
-    classes, class_codes = _coded(
-        zip(
-            flavors,
-            specs,
-            projects,
-            [groups.get(uuid, "") for uuid in uuids] if groups else [""] * len(uuids),
-            [kinds.get(key, "") for key in host_keys],
-            strict=True,
-        )
+    kind_names, kind_codes = _coded([*(kinds.get(key, "") for key in host_row), ""])
+    group_of = reading.groups
+    classes, class_codes = _combined(
+        (names, label_codes),
+        _coded(specs),
+        _coded(projects),
+        _coded([group_of.get(uuid, "") for uuid in uuids] if group_of else [""] * len(uuids)),
+        (kind_names, kind_codes[home]),
     )
-    names, label_codes = _coded(flavors)
-    labels, asked_memory, asked_vcpus = _sizes(
-        reading, names, label_codes, _ints(memory_bytes), _ints(vcpus)
-    )
+    memory, cores = _ints(memory_bytes), _ints(vcpus)
+    labels, asked_memory, asked_vcpus = _sizes(reading, names, label_codes, memory, cores)
     active = reading.reports.active_host
     return VMColumns(
         ids=_ints(keys),
         uuids=tuple(uuids),
         host=host,
-        memory_bytes=_ints(memory_bytes),
-        vcpus=_ints(vcpus),
+        memory_bytes=memory,
+        vcpus=cores,
         asked_memory_bytes=asked_memory // MIB * MIB,
         asked_vcpus=asked_vcpus,
         label_code=label_codes,
@@ -409,8 +413,34 @@ def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
     return list(code_of), codes
 
 
+def _combined(*columns: tuple[Sequence[Any], _Int32Column]) -> tuple[list[_Row], _Int32Column]:
+    """Return which values of columns occur together, as :func:`_coded` does.
+
+    Args:
+        columns: Of each what occurs, and int32[K], which of these each row has.
+    """
+    keys, size = np.zeros(len(columns[0][1]), dtype=np.int64), 1
+    for values, codes in columns:
+        if size * len(values) > MOST_KEYS:
+            found, keys = np.unique(keys, return_inverse=True)
+            size = len(found)
+        keys = keys * len(values) + codes
+        size *= len(values)
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    rows = first[order]
+    parts = [[values[code] for code in codes[rows].tolist()] for values, codes in columns]
+    return list(zip(*parts, strict=True)), place[which]
+
+
 def _located(
-    reading: ZoneReading, names: Sequence[str], rows: Sequence[_Row], home: _Int32Column
+    reading: ZoneReading,
+    names: Sequence[str],
+    rows: Sequence[_Row],
+    host_keys: Sequence[int | None],
+    home: _Int32Column,
 ) -> tuple[_Int32Column, _BoolColumn]:
     """Return (row of the host, whether the VM counts as listed) of each VM.
 
@@ -421,11 +451,12 @@ def _located(
         reading: Rows.
         names: Hosts of the zone.
         rows: VMs.
+        host_keys: Host of each VM.
         home: int32[V], row of the host that the list says.
     """
     reports = reading.reports
     if not reports.lists:
-        return home, _bools([row[2] is not None for row in rows])
+        return home, _bools([key is not None for key in host_keys])
     reading.notes["hosts_reporting"] = len(reports.lists)
     reading.notes["vms_reported"] = len(reports.known)
     name_row = {name: number for number, name in enumerate(names)}
@@ -454,7 +485,7 @@ def _located(
 def _requirements(
     reading: ZoneReading,
     host_keys: Sequence[int | None],
-    counts: list[int],
+    counts: _Int32Column,
     statuses: Sequence[str],
     since: Sequence[datetime | None],
 ) -> tuple[_Int32Column, _BoolColumn]:
@@ -463,22 +494,22 @@ def _requirements(
     Args:
         reading: Rows.
         host_keys: Host of each VM.
-        counts: What its flavor needs.
+        counts: int32[V], what its flavor needs.
         statuses: Its status.
         since: When Nova changed it last.
     """
     chosen = settings.HEADROOM.failover
     oldest = known_until(reading.now) - timedelta(seconds=chosen.stopped_grace_seconds)
-    required, is_owed = _codes(counts), np.ones(len(counts), dtype=np.bool_)
+    required = counts.copy()
     without_ha = set() if chosen.cover_non_ha_hosts else {r[0] for r in reading.hosts if r[13]}
     if without_ha:
         required[_bools([key in without_ha for key in host_keys])] = 0
-    if not NEVER_COVERED.isdisjoint(statuses):
-        required[_bools([status in NEVER_COVERED for status in statuses])] = 0
-    if not STOPPED.isdisjoint(statuses):
-        is_stopped = _bools([status in STOPPED for status in statuses])
-        is_owed &= ~is_stopped
+    words, codes = _coded(statuses)
+    required[_bools([word in NEVER_COVERED for word in words])[codes]] = 0
+    is_stopped = _bools([word in STOPPED for word in words])[codes]
+    if is_stopped.any():
         required[is_stopped & _bools([at is not None and at < oldest for at in since])] = 0
+    is_owed = ~is_stopped
     return required, is_owed & (required > 0)
 
 
