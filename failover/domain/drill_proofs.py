@@ -76,8 +76,8 @@ def pairs_at_risk(zone: ZoneSnapshot) -> PairRisks:
         breaks[vm[home == other]] = True
         keeps = ~breaks[vm]
         key = _key(home, other, hosts)
-        keys.append(np.unique(key[keeps]))
-        weak_keys.append(np.unique(key[keeps & (usable[vm] < PAIR_COUNT)]))
+        keys.append(distinct(key[keeps]))
+        weak_keys.append(distinct(key[keeps & (usable[vm] < PAIR_COUNT)]))
     weak = wanted & (breaks | (usable < PAIR_COUNT))
     everywhere = np.zeros(hosts, dtype=np.bool_)  # hosts of which all pairs interact
     everywhere[vms.host[wanted & breaks]] = True
@@ -87,23 +87,21 @@ def pairs_at_risk(zone: ZoneSnapshot) -> PairRisks:
     alone[vms.host[weak & ~shares if hosts > 1 else weak]] = True
     lost, spoiling = _spoiling(zone, roles, weak)
 
-    interacting = _distinct(keys)
+    interacting = distinct(*keys)
     touches = everywhere[interacting // hosts] | everywhere[interacting % hosts]
     many = int(np.count_nonzero(everywhere))
     cases = np.count_nonzero(~touches) + many * (hosts - 1) - many * (many - 1) // 2
 
-    weakest = _distinct(weak_keys)
+    weakest = distinct(*weak_keys)
     is_lost = lost[weakest // hosts] | lost[weakest % hosts] | np.isin(weakest, spoiling)
     is_near = everywhere[spoiling // hosts] | everywhere[spoiling % hosts]
     single = np.flatnonzero(alone)
-    at_risk = _distinct(
-        [
-            weakest[is_lost],
-            spoiling[is_near],
-            _crossed(everywhere, lost, hosts),
-            _crossed(everywhere & lost, np.ones(hosts, dtype=np.bool_), hosts),
-            _key(single, single, hosts),
-        ]
+    at_risk = distinct(
+        weakest[is_lost],
+        spoiling[is_near],
+        _crossed(everywhere, lost, hosts),
+        _crossed(everywhere & lost, np.ones(hosts, dtype=np.bool_), hosts),
+        _key(single, single, hosts),
     )
     return PairRisks(cases=int(cases) + len(single), lower=at_risk // hosts, upper=at_risk % hosts)
 
@@ -150,7 +148,7 @@ def _spoiling(
         role, times = np.unique(vm * hosts + other, return_counts=True)
         role = role[times >= count[role // hosts]]
         found.append(_key(home[role // hosts], role % hosts, hosts))
-    return lost, _distinct(found)
+    return lost, distinct(*found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,5 +237,7 @@ def _crossed(ones: BoolColumn, others: BoolColumn, hosts: int) -> Int64Column:
     return _key(left[is_pair], right[is_pair], hosts)
 
 
-def _distinct(keys: list[Int64Column]) -> Int64Column:
-    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+def distinct(*keys: Int64Column) -> Int64Column:
+    """Return int64[K], numbers of columns once each, ascending; none is negative."""
+    ordered = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *keys]))
+    return ordered[np.diff(ordered, prepend=-1) > 0]

@@ -11,7 +11,7 @@ import numpy as np
 
 from failover.domain.drill import DrillResult, simulate
 from failover.domain.drill_columns import drill_state_of
-from failover.domain.drill_proofs import PAIR_COUNT, groups_at_risk, pairs_at_risk
+from failover.domain.drill_proofs import PAIR_COUNT, distinct, groups_at_risk, pairs_at_risk
 from failover.domain.zone_columns import Int32Column, Int64Column, ZoneSnapshot
 
 #: VMs of so many hosts become objects together.
@@ -192,7 +192,7 @@ def blast_radii(zone: ZoneSnapshot, report: DrillReport) -> list[BlastRadius]:
     lost = {case.name: len(_lost(case.result, 1)) for case in report.worst}
     place = slots.host[members.slot]
     is_here = (place >= 0) & (home[members.vm] >= 0)
-    uses = np.unique(place[is_here] * np.int64(len(home)) + members.vm[is_here])
+    uses = distinct(place[is_here] * np.int64(len(home)) + members.vm[is_here])
     columns = zip(
         names,
         zone.hosts.racks,
