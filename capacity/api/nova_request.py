@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 import orjson
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from capacity.api.host_lists import read_host_list
 from capacity.nova.nova_call import PipelineNotInferredError, inferred_pipeline
@@ -184,17 +184,15 @@ class _Call(Body):
     explain_hosts: object = None
 
 
-class _Host(Body):
-    host: str = ""
+class _Host(BaseModel, strict=True):
+    host: str | None = None
 
 
 class _Listed(Body):
-    """Hosts and weights that are not written as Nova writes them."""
+    """Hosts and weights not written as Nova writes them: thousands, so no Python for each."""
 
-    hosts: Elements[_Host] = ()
-    weights: Members[
-        str, Annotated[float, BeforeValidator(lambda weight: 0.0 if weight is None else weight)]
-    ] = {}
+    hosts: Elements[_Host | None] = ()
+    weights: Members[str, float | None] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +292,8 @@ def _decoded(body: bytes) -> tuple[_Call, Sequence[str], Mapping[str, float]]:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         top = parsed(body)
         listed = checked(_Listed.model_validate, top)
-        hosts, weights = tuple(one.host for one in listed.hosts), listed.weights
+        hosts = tuple((one and one.host) or "" for one in listed.hosts)
+        weights = {host: weight or 0.0 for host, weight in listed.weights.items()}
     return checked(_Call.model_validate, top), hosts, weights
 
 
