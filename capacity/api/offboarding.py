@@ -9,7 +9,6 @@ from rest_framework.request import Request
 
 from capacity.offboarding import holdings_of, life_of
 from core.api import ProblemView, json_answer
-from core.stored_text import shortened
 from hosts.domain.offboarding import offboarding
 from hosts.models import Host
 from hosts.services.host_orders import UnknownHost
@@ -31,7 +30,7 @@ class OffboardingView(ProblemView):
         """
         host = Host.objects.filter(name=name).first() if name.isprintable() else None
         if host is None:
-            raise UnknownHost(f"there is no host {shortened(name)}")
+            raise UnknownHost(name)
         holdings = holdings_of(host)
         readiness = life_of(host, holdings)
         return json_answer(

@@ -66,7 +66,7 @@ def evict_slots(
         raise InvalidInput("a reason is needed", field="reason")
     host = Host.objects.filter(name=host_name).first()
     if host is None:
-        raise UnknownHost(f"there is no host {host_name!r}")
+        raise UnknownHost(host_name)
     if host.maintenance in {Maintenance.NONE, Maintenance.HA}:
         raise HostInService(f"{host_name} is in service: set its maintenance first")
     load_group_definitions(include_retired=True)

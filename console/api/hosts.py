@@ -23,7 +23,6 @@ from console.api.filters import (
 from console.api.names import domain_name, project_name
 from console.api.views import ReadViewSet, RowSerializer
 from core.api import json_answer
-from core.stored_text import shortened
 from hosts.agents.models import AgentMode, HostAgent
 from hosts.agents.order_views import host_order
 from hosts.domain.liveness import UNMANAGED, Liveness
@@ -228,7 +227,7 @@ class HostViewSet(ReadViewSet):
         """
         order, reason = host_order(self.body())
         if not key.isprintable():
-            raise UnknownHost(f"there is no host {shortened(key)}")
+            raise UnknownHost(key)
         request_id = request_id_of(self.http_request)
         told = change_host(key, order, actor=self.actor, request_id=request_id, reason=reason)
         return json_answer(told)

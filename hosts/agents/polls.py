@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.conf import settings
+from django.db.models import Manager, QuerySet
 from django.db.models.functions import Now
 from headroom_host_agent.provision.signing.v2 import reservation_bytes
 from headroom_host_agent.provision.wire import format_time
@@ -181,14 +182,16 @@ def read_one(agent: HostAgent, gwid: str) -> tuple[Mapping[str, object], bool]:
     return document, row.state == WorkloadState.DELETED
 
 
-def workload_of(agent: HostAgent, gwid: str) -> Workload:
-    """Return a workload of an agent.
+def workload_of(
+    agent: HostAgent, gwid: str, rows: QuerySet[Workload] | Manager[Workload] = Workload.objects
+) -> Workload:
+    """Return a workload of an agent, found in ``rows``.
 
     Raises:
         UnknownToAgent: The agent was never asked for one of this name.
     """
     is_name = re.fullmatch(r"[0-9]{1,20}-[0-9]{1,20}", gwid) is not None
-    row = Workload.objects.filter(agent=agent, gwid=gwid).first() if is_name else None
+    row = rows.filter(agent=agent, gwid=gwid).first() if is_name else None
     if row is None:
         raise UnknownToAgent("the host has no such reservation", code="no_such_reservation")
     return row

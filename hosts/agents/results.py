@@ -65,12 +65,11 @@ def take_result(
         AgentConflict: It is of another attempt or epoch, or contradicts what is stored.
     """
     sealed = _checked(agent, gwid, sent, is_deletion=is_deletion)
-    asked = workload_of(agent, gwid)
-    if sealed.document["type"] != asked.type:
-        raise _wrong("type", f"the reservation's is {asked.type}")
     with transaction.atomic():
         epoch = lock_agent(agent.pk).fence_epoch
-        row = Workload.objects.select_for_update(no_key=True, of=("self",)).get(pk=asked.pk)
+        row = workload_of(agent, gwid, Workload.objects.select_for_update(no_key=True))
+        if sealed.document["type"] != row.type:
+            raise _wrong("type", f"the reservation's is {row.type}")
         told = _told(sealed.document)
         verdict = judge(_known(row, told, epoch), told)
         changes = _applied(row, sealed, told, verdict)

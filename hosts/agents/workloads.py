@@ -214,11 +214,14 @@ def delete_workload(
         raise InvalidInput("a reason is needed", field="reason")
     known = Workload.objects.filter(agent__host_name=host_name, gwid=gwid)
     row = known.first() if gwid.isprintable() and len(gwid) <= LONGEST_GWID else None
+    missing = NoReservation(f"host {host_name!r} has no reservation {gwid[:64]!r}", field="gwid")
     if row is None:
-        raise NoReservation(f"host {host_name!r} has no reservation {gwid[:64]!r}", field="gwid")
+        raise missing
     delete_workloads(row.agent_id, [row.pk], reason=reason, actor=actor, request_id=request_id)
-    row.refresh_from_db(fields=["state"])
-    return row.state
+    state = known.values_list("state", flat=True).first()
+    if state is None:
+        raise missing  # it was a tombstone, and is forgotten meanwhile
+    return state
 
 
 def delete_forgotten(

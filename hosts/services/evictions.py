@@ -16,6 +16,7 @@ from django.db.models import Count, Sum
 
 from hosts.domain.evicting import Step, next_step
 from hosts.models import Eviction, EvictionEnd, Host, Instance, Maintenance
+from hosts.services.host_orders import UnknownHost, lock_host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.services import Change, record_changes
@@ -31,8 +32,12 @@ def open_eviction(host: Host, *, reason: str, actor: Actor) -> Eviction:
     """Keep that a host is to become empty, with what is on it; an open one gets the new reason.
 
     To be called in the transaction of the order.
+
+    Raises:
+        UnknownHost: There is no such host any more.
     """
-    Host.objects.select_for_update(no_key=True, of=("self",)).get(pk=host.pk)
+    if lock_host(pk=host.pk) is None:
+        raise UnknownHost(host.name)
     open_ones = Eviction.objects.select_for_update(no_key=True, of=("self",))
     row = open_ones.filter(host=host, closed_at=None).first()
     if row is None:

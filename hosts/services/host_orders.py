@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Q
 
+from core.stored_text import shortened
 from hosts.agents.models import AgentMode
 from hosts.agents.modes import set_mode
 from hosts.domain.capacity import (
@@ -50,6 +51,9 @@ class UnknownHost(InvalidInput):
 
     code = "host_unknown"
     status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no host {shortened(name)!r}")
 
 
 class HostSpeaksForItself(HeadroomError):  # noqa: N818 - a state of the host
@@ -110,14 +114,21 @@ def change_host(
     """
     with transaction.atomic():
         if not Host.objects.filter(name=name).exists():
-            raise UnknownHost(f"there is no host {name!r}")
+            raise UnknownHost(name)
         if order.agent_mode is not None:
             set_mode(name, order.agent_mode, actor=actor, request_id=request_id, reason=reason)
-        host = Host.objects.select_for_update(no_key=True, of=("self",)).get(name=name)
+        host = lock_host(name=name)
+        if host is None:
+            raise UnknownHost(name)
         if order.is_of_host:
             _change(host, order, actor=actor, request_id=request_id, reason=reason)
     told = {"host": name, **_facts(host)}
     return told if order.agent_mode is None else told | {"agent_mode": order.agent_mode.value}
+
+
+def lock_host(**which: object) -> Host | None:
+    """Lock the host that a unique column names, and return it; None if there is none any more."""
+    return Host.objects.select_for_update(no_key=True, of=("self",)).filter(**which).first()
 
 
 def _change(host: Host, order: HostOrder, *, actor: Actor, request_id: str, reason: str) -> None:

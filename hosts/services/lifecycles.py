@@ -33,7 +33,7 @@ from hosts.domain.lifecycle import (
 )
 from hosts.models import Host, HostLifecycle, Instance, LifecycleKind, Maintenance
 from hosts.services.compute_host import ComputeHost, TrialPlan
-from hosts.services.host_orders import HostSpeaksForItself, UnknownHost
+from hosts.services.host_orders import HostSpeaksForItself, UnknownHost, lock_host
 from journal.actors import Actor
 from journal.clock import database_now
 from journal.errors import HeadroomError, InvalidInput
@@ -313,7 +313,7 @@ class _Way:
     def _advance(self, phase: Phase) -> None:
         row = self._row
         with transaction.atomic():
-            host = _lock(row.host_name)
+            host = lock_host(name=row.host_name)
             facts: dict[str, Any] = {"phase": phase.value}
             if phase in OVER:
                 facts["closed_at"] = database_now()
@@ -335,7 +335,7 @@ class _Way:
         """Write how it stands, unless another process is further: then that one says it."""
         row = self._row
         with transaction.atomic():
-            host = _lock(row.host_name)
+            host = lock_host(name=row.host_name)
             mine = HostLifecycle.objects.filter(pk=row.pk, phase=row.phase, closed_at=None)
             is_written = mine.update(**facts, looked_at=database_now())
             if is_written and host is not None and row.kind == LifecycleKind.IN:
@@ -385,15 +385,10 @@ def _open_offboardings(*, actor: Actor, request_id: str) -> None:
             continue  # another process was first
 
 
-def _lock(name: str) -> Host | None:
-    """Lock a host and return it; None while no list has it."""
-    return Host.objects.select_for_update(no_key=True, of=("self",)).filter(name=name).first()
-
-
 def _locked(name: str) -> Host:
-    host = _lock(name) if name.isprintable() else None
+    host = lock_host(name=name) if name.isprintable() else None
     if host is None:
-        raise UnknownHost(f"there is no host {name[:LONGEST_NAME]!r}")
+        raise UnknownHost(name)
     if host.is_self_described:
         raise HostSpeaksForItself(f"{name} has an object of its own, which says that")
     return host
