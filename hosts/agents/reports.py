@@ -7,7 +7,9 @@ from typing import Any
 
 import jsonschema_rs
 import orjson
+from django.db import IntegrityError
 
+from core.jobs import tried
 from core.prepared import fetch_prepared
 from hosts.agents.bodies import AMOUNT, generated_at, list_of, object_of, valid
 from hosts.agents.cells import STORE_CELLS, cell_columns
@@ -123,7 +125,12 @@ def store_report(agent: HostAgent, report: object) -> None:
         "reported_at": now,
         "health_problem": _problem(document),
     }
-    fetch_prepared(_KEEP, facts | cell_columns(agent, document) | resource_columns(agent, document))
+    facts |= cell_columns(agent, document) | resource_columns(agent, document)
+    tried(
+        lambda: fetch_prepared(_KEEP, facts),
+        event="agent_report_again",
+        again_after=lambda error: isinstance(error, IntegrityError),  # the host went meanwhile
+    )
 
 
 def _problem(report: Mapping[str, Any]) -> str:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from types import ModuleType
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.test import Client
 
 from commitments.services import evicting
 from hosts.agents import results, workloads
 from hosts.agents.models import HostAgent
+from hosts.agents.resource_models import HostResource
 from hosts.agents.workload_models import Workload, WorkloadResult
 from hosts.models import Eviction, Host
 from hosts.services import host_orders
 from journal.models import AuditEntry
 from tests.api.liquid_client import ADMIN
-from tests.concurrency.at_once import all_at_once
+from tests.concurrency.at_once import all_at_once, wait_for_a_blocked_session
 from tests.factories import make_host
+from tests.hosts.agents.agents import enrolled, report, signed
 from tests.hosts.agents.test_enrolment import code_of
 from tests.hosts.agents.test_orders import _tokens, order, refusal  # noqa: F401 - a fixture
 from tests.hosts.agents.test_results import tell
@@ -82,3 +87,25 @@ def test_a_reservation_that_an_operator_removes(deletes: Deletes) -> None:
     deletes(workloads, "delete_workloads", Workload.objects.filter(pk=row.pk))
     answer = order(f"reservations/{row.gwid}/decommission", {"reason": "broken"})
     assert refusal(answer) == (404, "unknown_reservation")
+
+
+def test_a_host_that_its_agent_reports() -> None:
+    make_host("h1")
+    identity = enrolled("h1")
+    answers: list[int] = []
+
+    def tell_report() -> None:
+        try:
+            answers.append(signed(identity, report()).send().status_code)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=tell_report)
+    with transaction.atomic():
+        Host.objects.filter(name="h1").delete()
+        thread.start()
+        wait_for_a_blocked_session()
+    thread.join()
+    assert answers == [HTTPStatus.NO_CONTENT]
+    assert HostAgent.objects.get().reported_at is not None
+    assert not HostResource.objects.exists()
