@@ -107,7 +107,7 @@ def run_cloud(checkout: Checkout, arguments: Sequence[str], environ: Mapping[str
             say(f"deleted {home}")
             return os.EX_OK
         refuse_taken_ports(options.port, {0, 1, 2, 3, 4, 306, 369, 672, 673})
-        ensure_environment(checkout, "runtime")
+        ensure_environment(checkout, "dev")  # with what the listener needs
         ensure_programs()
         ensure_own_environment(
             checkout,
