@@ -5,13 +5,11 @@ One statement per table and zone, in one snapshot of the database; nothing is re
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import count
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import numpy as np
 import structlog
@@ -24,6 +22,7 @@ from capacity.groups.reading import load_group_definitions
 from core.changes import one_snapshot
 from failover.choices import SlotState
 from failover.conf import SHIPPED_REQUIREMENTS, FailoverConfig, current_config
+from failover.domain.coded import coded, combined
 from failover.domain.patterns import required_counts
 from failover.domain.zone_columns import (
     MEMBERS_ELSEWHERE,
@@ -75,7 +74,6 @@ class ZoneReports:
         )
 
 
-_Key = TypeVar("_Key")
 _Int32Column = NDArray[np.int32]
 _Int64Column = NDArray[np.int64]
 _BoolColumn = NDArray[np.bool_]
@@ -146,9 +144,6 @@ READY_WORDS: Mapping[str, Any] = {
     "enabled": HostStatus.ENABLED.value,
     "harmless": [Maintenance.NONE.value, Maintenance.HA.value],
 }
-
-#: The largest int64.
-MOST_KEYS: Final = (1 << 63) - 1
 
 STOPPED = frozenset({"SHUTOFF", "STOPPED"})
 STOPPED_WORDS: Mapping[str, Any] = {"stopped": sorted(STOPPED)}
@@ -342,7 +337,7 @@ def _vm_columns(
     )
     home = _host_rows(host_keys, host_row)
     host, is_listed = _located(reading, hosts.names, rows, host_keys, home)
-    names, label_codes = _coded(flavors)
+    names, label_codes = coded(flavors)
     required, is_owed = _requirements(
         reading,
         host_keys,
@@ -351,13 +346,13 @@ def _vm_columns(
         since,
     )
     kinds = {row[0]: row[12] for row in reading.hosts}
-    kind_names, kind_codes = _coded([*(kinds.get(key, "") for key in host_row), ""])
+    kind_names, kind_codes = coded([*(kinds.get(key, "") for key in host_row), ""])
     group_of = reading.groups
-    classes, class_codes = _combined(
+    classes, class_codes = combined(
         (names, label_codes),
-        _coded(specs),
-        _coded(projects),
-        _coded([group_of.get(uuid, "") for uuid in uuids] if group_of else [""] * len(uuids)),
+        coded(specs),
+        coded(projects),
+        coded([group_of.get(uuid, "") for uuid in uuids] if group_of else [""] * len(uuids)),
         (kind_names, kind_codes[home]),
     )
     memory, cores = _ints(memory_bytes), _ints(vcpus)
@@ -404,35 +399,6 @@ def _rows_of_vms(
         rows += [(-1, uuid, None, *sizes[uuid], "", "", 0, "", None) for uuid in vanished]
     rows.sort(key=itemgetter(1))
     return rows, required_of
-
-
-def _coded(keys: Iterable[_Key]) -> tuple[Sequence[_Key], _Int32Column]:
-    """Return what occurs, in the order of first occurrence, and int32[K], which one each is."""
-    code_of: defaultdict[_Key, int] = defaultdict(count().__next__)
-    codes = _codes(list(map(code_of.__getitem__, keys)))
-    return list(code_of), codes
-
-
-def _combined(*columns: tuple[Sequence[Any], _Int32Column]) -> tuple[list[_Row], _Int32Column]:
-    """Return which values of columns occur together, as :func:`_coded` does.
-
-    Args:
-        columns: Of each what occurs, and int32[K], which of these each row has.
-    """
-    keys, size = np.zeros(len(columns[0][1]), dtype=np.int64), 1
-    for values, codes in columns:
-        if size * len(values) > MOST_KEYS:
-            found, keys = np.unique(keys, return_inverse=True)
-            size = len(found)
-        keys = keys * len(values) + codes
-        size *= len(values)
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
-    rows = first[order]
-    parts = [[values[code] for code in codes[rows].tolist()] for values, codes in columns]
-    return list(zip(*parts, strict=True)), place[which]
 
 
 def _located(
@@ -504,7 +470,7 @@ def _requirements(
     without_ha = set() if chosen.cover_non_ha_hosts else {r[0] for r in reading.hosts if r[13]}
     if without_ha:
         required[_bools([key in without_ha for key in host_keys])] = 0
-    words, codes = _coded(statuses)
+    words, codes = coded(statuses)
     required[_bools([word in NEVER_COVERED for word in words])[codes]] = 0
     is_stopped = _bools([word in STOPPED for word in words])[codes]
     if is_stopped.any():
