@@ -8,7 +8,7 @@ from typing import Final
 
 from capacity.figures.group_capacity import largest_group
 from capacity.groups.refreshing import overruled_rules
-from capacity.ledger.allocated import chosen_source, drift_from, known_sources
+from capacity.ledger.allocated import chosen_source, drift_from, is_silent, known_sources
 from capacity.ledger.recounting import counted_otherwise
 from capacity.models import FlavorGroup, FlavorGroupSnapshot
 from core.doctor.findings import Check, Finding, broken, doubtful, fine
@@ -79,6 +79,9 @@ def check_drift() -> Iterator[Finding]:
         differing = drift_from(source)
         if not differing:
             yield fine(f"{source}: no host differs")
+            continue
+        if source != chosen_source() and is_silent(source):
+            yield fine(f"{source}: tells of no VM, and is not what hosts are counted from")
             continue
         hosts = Host.objects.in_bulk([one.host_id for one in differing[:EXAMPLES]])
         examples = "; ".join(

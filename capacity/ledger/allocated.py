@@ -16,7 +16,7 @@ from django.conf import settings
 from capacity.hooks import allocation_sources
 from core.conf import headroom
 from hosts.listing import vms_listed_at
-from journal.statements import execute, fetch_rows
+from journal.statements import execute, fetch_rows, fetch_value
 
 LISTED: Final = "instances"
 
@@ -122,6 +122,12 @@ def drift_from(source: str) -> list[Drift]:
     """Return the hosts of which a source says otherwise than their rooms, by key."""
     statement = DRIFT.format(allocated=known_sources()[source])
     return [Drift(*row) for row in fetch_rows(statement, drift_parameters())]
+
+
+def is_silent(source: str) -> bool:
+    """Return whether a source tells of no VM at all, as where nobody writes to it."""
+    asked = f"SELECT EXISTS ({known_sources()[source]})"
+    return not fetch_value(asked, drift_parameters())
 
 
 def drift_parameters() -> dict[str, str | None]:

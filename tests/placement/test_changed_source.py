@@ -17,6 +17,7 @@ from capacity.models import HostCapacity, Reservation
 from capacity.tasks import recount_rooms
 from core.doctor.findings import Severity
 from hosts.models import Host, ServerMigration
+from placement.models import Consumer
 from placement.tasks import reconcile_hosts
 from tests.factories import make_commitment, make_host, make_slot, make_vm
 from tests.killing import die_at_every_statement
@@ -97,6 +98,24 @@ def test_rooms_of_the_last_release_are_counted_once(settings: Any) -> None:
     ]
     recount_rooms()
     assert recount_rooms() == {"recounted": 0}
+
+
+def test_a_placement_that_nobody_uses_is_no_drift(settings: Any) -> None:
+    """What VMs take there is nothing, as where Nova asks another one."""
+    use_source(settings, "instances")
+    recount_rooms()
+    assert [one.severity for one in check_drift() if "placement" in one.found] == [Severity.WARNING]
+    for consumer in Consumer.objects.all():
+        assert PlacementClient().delete(f"/allocations/{consumer.uuid}").status == 204
+    (silent,) = [one for one in check_drift() if one.found.startswith("placement: ")]
+    assert (silent.severity, silent.found) == (
+        Severity.OK,
+        "placement: tells of no VM, and is not what hosts are counted from",
+    )
+
+    use_source(settings, "placement")
+    (lost,) = [one for one in check_drift() if one.found.startswith("placement: ")]
+    assert lost.severity is Severity.ERROR, "the one in force has to tell of them"
 
 
 @pytest.mark.parametrize(("former", "source"), PAIRS)
