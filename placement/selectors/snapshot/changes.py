@@ -30,23 +30,27 @@ SELECT found.root_id, found.kind FROM unnest((SELECT %s::bigint[])) AS running (
        SELECT root_id, kind FROM placement_change WHERE xid = running.xid OFFSET 0) AS found
 """
 #: A row for each changed amount, and for each changed tree without any; the moment stands in each
-#: row, which may be the only one.
+#: row, which may be the only one. Key and kind of a tree are one number in an array, whose length
+#: the server guesses always alike: if what it expects to pay grew with the log, it would find its
+#: plan for all requests dear, and make one for every single request until it knows better.
 _CHANGES: Final = f"""
-SELECT now.moment, changed.root_id, changed.kind, amount.provider_id, amount.resource_class_id,
-       amount.used, amount.generation, amount.modified_at
-  FROM (SELECT {MOMENT} AS moment OFFSET 0) AS now
-  LEFT JOIN (SELECT root_id, max(kind)::int AS kind FROM ({{unseen}}) AS unseen
-              GROUP BY root_id) AS changed ON true
+SELECT changed.moment, changed.tree >> 2, (changed.tree & 3)::int, amount.provider_id,
+       amount.resource_class_id, amount.used, amount.generation, amount.modified_at
+  FROM (SELECT {MOMENT} AS moment,
+               unnest(coalesce((SELECT array_agg(DISTINCT root_id << 2 | kind)
+                                  FROM ({{unseen}}) AS unseen), ARRAY[NULL::bigint])) AS tree
+       ) AS changed
   LEFT JOIN LATERAL (
        SELECT i.provider_id, i.resource_class_id, i.used, p.generation,
               date_part('epoch', p.updated_at) AS modified_at
          FROM placement_provider p JOIN placement_inventory i ON i.provider_id = p.id
-        WHERE p.root_id = changed.root_id
-       OFFSET 0) AS amount ON changed.kind = {Change.Kind.USAGE.value}
+        WHERE p.root_id = changed.tree >> 2
+       OFFSET 0) AS amount ON changed.tree & 3 = {Change.Kind.USAGE.value}
 """  # noqa: S608 - constants only
 CHANGES: Final = _CHANGES.format(unseen=_BEGAN)
 CHANGES_OF_RUNNING: Final = _CHANGES.format(unseen=f"{_BEGAN} UNION ALL {_RAN}")
-_IS_HELD: Final = max(Change.Kind.values) + 1
+_USAGE, _TREE, _NAMES = (kind.value for kind in Change.Kind)
+_IS_HELD: Final = _NAMES + 1
 CHANGES_AND_HELD: Final = f"""
 {CHANGES_OF_RUNNING}
 UNION ALL
@@ -105,26 +109,31 @@ def read_changes(since: str, *, with_held: bool = False) -> Changes:
         rows = fetch_again(CHANGES_OF_RUNNING, (xmax, f"{{{running}}}"))
     else:
         rows = fetch_again(CHANGES, (xmax,))
-    moment = moment_of(next(row[0] for row in rows if row[0] is not None))
-    kinds: dict[int, int] = {}
+    # Where one statement asks for both, held amounts have no moment.
+    moment = moment_of(rows[0][0] or next(row[0] for row in rows if row[0] is not None))
+    trees: set[int] = set()
+    usage_trees: set[int] = set()
+    has_new_names = False
     usage: list[tuple[int, int, int]] = []
     versions: list[tuple[int, float]] = []
     held: dict[int, HeldAmounts] = {}
     for _, root, kind, provider, class_id, amount, generation, modified_at in rows:
-        if kind == _IS_HELD:
-            held[provider] = held_of((provider, amount, class_id))
-        elif root is not None:
-            kinds[root] = kind
+        if kind == _USAGE:
+            usage_trees.add(root)
             if provider is not None:
                 usage.append((provider, class_id, amount))
                 versions.append((generation, modified_at))
-    if not kinds and not held:
-        return Changes(moment=moment)
+        elif kind == _TREE:
+            trees.add(root)
+        elif kind == _IS_HELD:
+            held[provider] = held_of((provider, amount, class_id))
+        elif kind == _NAMES:
+            has_new_names = True
     return Changes(
         moment=moment,
-        trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.TREE),
-        usage_trees=frozenset(key for key, kind in kinds.items() if kind == Change.Kind.USAGE),
-        has_new_names=Change.Kind.NAMES in kinds.values(),
+        trees=frozenset(trees),
+        usage_trees=frozenset(usage_trees - trees if trees else usage_trees),
+        has_new_names=has_new_names,
         usage=usage,
         versions=versions,
         held=held,
