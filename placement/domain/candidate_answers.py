@@ -27,7 +27,6 @@ from placement.domain.candidates import Candidates
 from placement.domain.fair_shares import too_held_trees
 from placement.domain.snapshot import (
     BoolColumn,
-    ClassColumns,
     Snapshot,
     SnapshotCaches,
     UInt8Column,
@@ -59,13 +58,11 @@ class Room:
     Attributes:
         caches: Of the snapshot; it has others once trees, traits, aggregates or the classes that
             providers have are not the same.
-        columns: Inventories of each class that is asked for.
-        fits: bool[M] for each of them, those that have room.
+        fits: bool[M] for each class that is asked for, inventories that have room.
         held: bool[T], where holds leave too little; None where nothing is held.
     """
 
     caches: SnapshotCaches
-    columns: tuple[ClassColumns, ...]
     fits: tuple[BoolColumn, ...]
     held: BoolColumn | None = None
 
@@ -83,11 +80,7 @@ def _are_equal(left: BoolColumn | None, right: BoolColumn | None) -> bool:
 
 
 def decisive_room(
-    snapshot: Snapshot,
-    query: CandidateQuery,
-    *,
-    hides_fully_held: bool = False,
-    before: Room | None = None,
+    snapshot: Snapshot, query: CandidateQuery, *, hides_fully_held: bool = False
 ) -> Room | None:
     """Return what a search depends on besides its query; None where it is more than that.
 
@@ -97,25 +90,18 @@ def decisive_room(
     Args:
         query: The search.
         hides_fully_held: Whether inventories whose free room is all held are left out.
-        before: Of the last such search, which most classes have in common with this one.
     """
-    known = {} if before is None else dict(zip(map(id, before.columns), before.fits, strict=True))
-    used: list[ClassColumns] = []
     fits: dict[str, BoolColumn] = {}
+    has_held = False
     for group in query.groups:
         for name, amount in group.resources.items():
             columns = snapshot.classes.get(name)
             if columns is None or name in fits:
                 return None
-            used.append(columns)
-            fitting = known.get(id(columns))
-            if fitting is None:
-                fitting = columns.fits(amount)
-                if hides_fully_held:
-                    fitting &= ~columns.fully_held()
-            fits[name] = fitting
-    held = too_held_trees(snapshot, query)
-    return Room(caches=snapshot.caches, columns=tuple(used), fits=tuple(fits.values()), held=held)
+            fits[name] = columns.open_to(amount, hides_fully_held=hides_fully_held)
+            has_held = has_held or columns.has_held
+    held = too_held_trees(snapshot, query) if has_held else None
+    return Room(caches=snapshot.caches, fits=tuple(fits.values()), held=held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -177,12 +163,6 @@ class AnswerCache:
         """
         with self._lock:
             return self._answers.get(key) if self._snapshot is snapshot else None
-
-    def room(self, key: Hashable) -> Room | None:
-        """Return what the last search depended on, where that is known."""
-        with self._lock:
-            known = self._requests.get(key)
-        return None if known is None else known[0].room
 
     def candidates(self, key: Hashable, room: Room | None) -> Candidates | None:
         """Return what the last search found if it would find the same again.

@@ -243,9 +243,7 @@ def rows_with_room(
     owners, places = _common_owners(snapshot, tuple(resources))
     passing: BoolColumn | None = None
     for (name, amount), at in zip(resources.items(), places, strict=True):
-        fits = snapshot.classes[name].fits(amount)
-        if hides_fully_held:
-            fits &= ~snapshot.classes[name].fully_held()
+        fits = snapshot.classes[name].open_to(amount, hides_fully_held=hides_fully_held)
         if at is not None:
             fits = fits[at]
         passing = fits if passing is None else passing & fits

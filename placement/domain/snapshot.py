@@ -21,6 +21,11 @@ BoolColumn: TypeAlias = NDArray[np.bool_]
 UUID_LENGTH = 36
 NO_ROW = -1
 TREES_PER_BLOCK = 64
+#: Of the amounts that a class was asked for, so many are remembered; and after so few changes of
+#: what is allocated each is looked at instead of all columns.
+_MOST_AMOUNTS = 16
+_FEW_AMOUNTS = 16
+_MOST_PLACES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +43,7 @@ class ClassColumns:
         max_unit: int64[M].
         has_units: Whether any ``min_unit`` or ``step_size`` is not 1.
         has_held: Whether anything is held.
+        open_known: What :meth:`open_to` found before.
     """
 
     rows: Int32Column
@@ -50,6 +56,7 @@ class ClassColumns:
     held: Int64Column
     has_units: bool
     has_held: bool
+    open_known: dict[tuple[int, bool], BoolColumn] = field(default_factory=dict, init=False)
 
     def fits(self, amount: int) -> BoolColumn:
         """Return bool[M], where a consumer can take an amount.
@@ -69,6 +76,36 @@ class ClassColumns:
     def fully_held(self) -> BoolColumn:
         """Return bool[M], where all that is free is held."""
         return self.too_held_for(1)
+
+    def open_to(self, amount: int, *, hides_fully_held: bool = False) -> BoolColumn:
+        """Return bool[M], where a search shows room for an amount; kept, and not to be changed.
+
+        Args:
+            amount: What is asked for.
+            hides_fully_held: Whether those are left out whose free room is all held.
+        """
+        key = amount, hides_fully_held and self.has_held
+        known = self.open_known.get(key)
+        if known is None:
+            known = self.fits(amount)
+            if key[1]:
+                known &= ~self.fully_held()
+            known.flags.writeable = False
+            if len(self.open_known) >= _MOST_AMOUNTS:
+                self.open_known.clear()
+            self.open_known[key] = known
+        return known
+
+    def _is_open_at(self, at: int, amount: int, *, hides_fully_held: bool) -> bool:
+        """Return what :meth:`open_to` says of one place."""
+        if self.top.item(at) < amount:
+            return False
+        if self.has_units and (
+            self.min_unit.item(at) > amount or amount % self.step_size.item(at) != 0
+        ):
+            return False
+        held = self.held.item(at) if hides_fully_held else 0
+        return held <= 0 or self.capacity.item(at) - self.used.item(at) > held
 
     def rows_that_fit(self, amount: int) -> Int32Column:
         """Return int32[K], rows of the providers where a consumer can take an amount."""
@@ -90,9 +127,17 @@ class ClassColumns:
         at = int(self.rows.searchsorted(np.int32(row)))  # of another type all rows are copied
         return at if at < count and self.rows.item(at) == row else NO_ROW
 
-    def with_used(self, used: Int64Column, top: Int64Column) -> ClassColumns:
-        """Return the columns with other allocated amounts; quicker than ``dataclasses.replace``."""
-        return ClassColumns(
+    def with_used(self, amounts: Mapping[int, int]) -> ClassColumns:
+        """Return the columns with other allocated amounts, by place.
+
+        Where room neither began nor ended for an amount that was asked for, what is known of it is
+        the very same as before.
+        """
+        used, top = self.used.copy(), self.top.copy()
+        for at, amount in amounts.items():
+            used[at] = amount
+            top[at] = min(self.capacity.item(at) - amount, self.max_unit.item(at))
+        fresh = ClassColumns(
             rows=self.rows,
             top=top,
             min_unit=self.min_unit,
@@ -104,6 +149,14 @@ class ClassColumns:
             has_units=self.has_units,
             has_held=self.has_held,
         )
+        if len(amounts) <= _FEW_AMOUNTS:
+            for (asked, hides), known in tuple(self.open_known.items()):
+                if all(
+                    known.item(at) == fresh._is_open_at(at, asked, hides_fully_held=hides)
+                    for at in amounts
+                ):
+                    fresh.open_known[asked, hides] = known
+        return fresh
 
     def free_at(self, rows: Int64Column) -> Int64Column:
         """Return int64[len(rows)], what all further consumers together can take, at least 0."""
@@ -132,6 +185,8 @@ class SnapshotCaches:
         rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
         commons: Resource classes -> providers that have all of them, and for each class where these
             are in its columns, None for everywhere; lives as long as no inventory comes or goes.
+        places: Key of a provider and resource class -> row and place in the columns of the class;
+            likewise.
         trait_texts: Bit set of traits -> encoded list of their names.
         listed: Form of a list of providers -> its texts, see :mod:`placement.domain.provider_list`;
             lives as long as trees and names of providers stay.
@@ -145,6 +200,7 @@ class SnapshotCaches:
     commons: dict[tuple[str, ...], tuple[Int32Column, Sequence[Int64Column | None]]] = field(
         default_factory=dict
     )
+    places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     trait_texts: dict[bytes, str] = field(default_factory=dict)
     listed: dict[object, Any] = field(default_factory=dict)  # Any: they are of a module above
 
@@ -178,7 +234,7 @@ class SummaryBlock:
         return self.text[self._start(place) : self.ends.item(place)]
 
     def renewed(self, texts: Mapping[int, bytes]) -> SummaryBlock:
-        """Return the block with other summaries, by place in ascending order; the rest is good."""
+        """Return the block with other summaries, by place in ascending order."""
         pieces: list[bytes] = []
         ends, copied = self.ends, 0
         for place, text in texts.items():
@@ -188,7 +244,8 @@ class SummaryBlock:
             if longer:
                 ends = ends.copy() if ends is self.ends else ends
                 ends[place:] += longer
-        return SummaryBlock(b"".join((*pieces, self.text[copied:])), ends)
+        stale = self.stale.difference(texts)
+        return SummaryBlock(b"".join((*pieces, self.text[copied:])), ends, stale)
 
     def _start(self, place: int) -> int:
         return self.ends.item(place - 1) + 1 if place else 0
@@ -362,6 +419,23 @@ class Snapshot:
         keys, rows = self._by_id()
         at = int(keys.searchsorted(np.int64(key)))
         return rows.item(at) if at < len(rows) and keys.item(at) == key else NO_ROW
+
+    def place_of(self, key: int, name: str) -> tuple[int, int] | None:
+        """Return the row of a provider by its key and the place of its inventory of a class.
+
+        None when it has none, or is not here.
+        """
+        known = self.caches.places.get((key, name))
+        if known is not None:
+            return known
+        columns, row = self.classes.get(name), self.row_of_id(key)
+        at = NO_ROW if columns is None or row == NO_ROW else columns.position(row)
+        if at == NO_ROW:
+            return None
+        places = self.caches.places
+        if len(places) >= _MOST_PLACES:
+            places.clear()
+        return places.setdefault((key, name), (row, at))
 
     def with_amounts(
         self,

@@ -42,22 +42,19 @@ def with_usage(
     Returns:
         The new snapshot; None when an inventory is unknown here, so that its tree has to be read.
     """
-    rows = list(map(snapshot.row_of_id, provider_ids))
-    if NO_ROW in rows:
-        return None
+    rows: list[int] = []
     changed: dict[str, dict[int, int]] = {}
-    for row, name, amount in zip(rows, classes, used, strict=True):
-        columns = snapshot.classes.get(name)
-        if columns is None:
+    for key, name, amount in zip(provider_ids, classes, used, strict=True):
+        place = snapshot.place_of(key, name)
+        if place is None:
             return None
-        at = columns.position(row)
-        if at == NO_ROW:
-            return None
-        if columns.used.item(at) != amount:
+        row, at = place
+        rows.append(row)
+        if snapshot.classes[name].used.item(at) != amount:
             changed.setdefault(name, {})[at] = amount
     fresh = dict(snapshot.classes)
     for name, amounts in changed.items():
-        fresh[name] = _with_used(fresh[name], amounts)
+        fresh[name] = fresh[name].with_used(amounts)
     generations, modified = snapshot.generations, snapshot.modified
     if versions is not None:
         generations, modified = generations.copy(), modified.copy()
@@ -88,14 +85,6 @@ def with_held(
     fresh[at] = np.array(held, dtype=np.int64)[has_class]
     columns = replace(columns, held=fresh, has_held=bool(fresh.any()))
     return replace(snapshot, classes={**snapshot.classes, name: columns})
-
-
-def _with_used(columns: ClassColumns, amounts: Mapping[int, int]) -> ClassColumns:
-    used, top = columns.used.copy(), columns.top.copy()
-    for at, amount in amounts.items():
-        used[at] = amount
-        top[at] = min(columns.capacity.item(at) - amount, columns.max_unit.item(at))
-    return columns.with_used(used, top)
 
 
 def replace_trees(snapshot: Snapshot, root_ids: Sequence[int], part: Snapshot) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +28,13 @@ def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     """
     if len(trees) == 1:
         number, place = divmod(trees[0], TREES_PER_BLOCK)
-        return (_blocks(snapshot, (number,))[0].tree(place),)
+        return (_blocks(snapshot, {number: (place,)})[0].tree(place),)
     places: dict[int, list[int]] = {}
     for tree in trees:
         places.setdefault(tree // TREES_PER_BLOCK, []).append(tree % TREES_PER_BLOCK)
     return [
         block.tree(place)
-        for block, shown in zip(_blocks(snapshot, list(places)), places.values(), strict=True)
+        for block, shown in zip(_blocks(snapshot, places), places.values(), strict=True)
         for place in shown
     ]
 
@@ -80,45 +80,58 @@ def summary_pieces(snapshot: Snapshot, shown: ShownTrees) -> list[bytes]:
     """
     if not shown.blocks:
         return [b",".join(tree_summaries(snapshot, shown.few))]
-    blocks = _blocks(snapshot, [number for number, _ in shown.blocks])
+    wanted = {
+        number: None if part is None else [tree % TREES_PER_BLOCK for tree in part]
+        for number, part in shown.blocks
+    }
     pieces: list[bytes] = []
-    for (number, part), block in zip(shown.blocks, blocks, strict=True):
+    for block, places in zip(_blocks(snapshot, wanted), wanted.values(), strict=True):
         text = block.text
-        if part is not None:
-            first = number * TREES_PER_BLOCK
-            text = b",".join([block.tree(tree - first) for tree in part])
+        if places is not None:
+            text = b",".join([block.tree(place) for place in places])
         pieces += (text, b",")
     pieces.pop()
     return pieces
 
 
-def _blocks(snapshot: Snapshot, numbers: Sequence[int]) -> Sequence[SummaryBlock]:
-    """Return blocks of summaries; what is stale or missing in them is made, all at once."""
+def _blocks(
+    snapshot: Snapshot, wanted: Mapping[int, Sequence[int] | None]
+) -> Sequence[SummaryBlock]:
+    """Return blocks of summaries; what is stale or missing of what is shown is made, all at once.
+
+    Args:
+        wanted: Numbers of blocks, and the places that are shown of each, ascending; None for all.
+    """
     kept = snapshot.summaries.blocks
-    found = [kept[number] for number in numbers]
-    wanted = {
-        number: sorted(block.stale) if block is not None else _places(snapshot, number)
-        for number, block in zip(numbers, found, strict=True)
-        if block is None or block.stale
-    }
-    if wanted:
+    found = {number: kept[number] for number in wanted}
+    missing: dict[int, Sequence[int]] = {}
+    for number, block in found.items():
+        if block is None:
+            missing[number] = _places(snapshot, number)
+        elif block.stale:
+            shown = wanted[number]
+            stale = sorted(block.stale if shown is None else block.stale.intersection(shown))
+            if stale:
+                missing[number] = stale
+    if missing:
         texts = iter(
             _texts(
                 snapshot,
                 [
                     number * TREES_PER_BLOCK + place
-                    for number, places in wanted.items()
+                    for number, places in missing.items()
                     for place in places
                 ],
             )
         )
-        for number, places in wanted.items():
+        for number, places in missing.items():
             made = {place: next(texts) for place in places}
-            block = kept[number]
-            kept[number] = (
+            block = found[number]
+            # Others may put theirs there meanwhile, in which other places are stale.
+            found[number] = kept[number] = (
                 SummaryBlock.of_trees(list(made.values())) if block is None else block.renewed(made)
             )
-    return [kept[number] for number in numbers]  # type: ignore[misc]  # none is None any more
+    return list(found.values())  # type: ignore[arg-type]  # none is None any more
 
 
 def _places(snapshot: Snapshot, number: int) -> Sequence[int]:

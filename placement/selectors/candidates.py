@@ -90,12 +90,7 @@ def _answer(
     if options.seed is not None:  # shuffled anew each time
         options = replace(options, turn=options.seed)
         return _shown_once(snapshot, _found(snapshot, parsed.query, options), minor)
-    room = decisive_room(
-        snapshot,
-        parsed.query,
-        hides_fully_held=options.hides_fully_held,
-        before=answers.room(key),
-    )
+    room = decisive_room(snapshot, parsed.query, hides_fully_held=options.hides_fully_held)
     again = answers.candidates(key, room)
     if again is None:
         turn = 0 if room is None or room.held is None else _turns.following(key)

@@ -43,6 +43,7 @@ def facts(snapshot: Snapshot) -> dict[str, Any]:
             name: {
                 column: np.asarray(getattr(columns, column)).tolist()
                 for column in ClassColumns.__slots__
+                if column != "open_known"  # follows from the others
                 if column != "has_units"  # may stay set, which only costs time
             }
             for name, columns in snapshot.classes.items()

@@ -118,6 +118,40 @@ def test_a_snapshot_brought_forward_is_the_one_built_anew(random: Random) -> Non
 
 @settings(max_examples=80, deadline=None)
 @given(random=randoms)
+def test_room_that_was_asked_for_is_that_of_amounts_brought_forward(random: Random) -> None:
+    providers, inventories = random_forest(random)
+    inventories = [row._replace(held=random.choice((0, 0, row.total))) for row in inventories]
+    snapshot = build_snapshot(providers, inventories, NAMES)
+    asked = [
+        (name, amount, hides)
+        for name in snapshot.classes
+        for amount in (1, 2, 3, 4)
+        for hides in (False, True)
+    ]
+    for _ in range(4):
+        for name, amount, hides in random.sample(asked, len(asked) // 2):
+            snapshot.classes[name].open_to(amount, hides_fully_held=hides)
+        inventories = [
+            row._replace(used=random.randint(0, row.total)) if random.random() < 0.3 else row
+            for row in inventories
+        ]
+        forward = with_usage(
+            snapshot,
+            [row.provider_id for row in inventories],
+            [row.resource_class for row in inventories],
+            [row.used for row in inventories],
+        )
+        assert forward is not None
+        snapshot, rebuilt = forward, build_snapshot(providers, inventories, NAMES)
+        for name, amount, hides in asked:
+            found = snapshot.classes[name].open_to(amount, hides_fully_held=hides)
+            fits = rebuilt.classes[name].fits(amount)
+            hidden = rebuilt.classes[name].fully_held() & hides
+            assert found.tolist() == (fits & ~hidden).tolist()
+
+
+@settings(max_examples=80, deadline=None)
+@given(random=randoms)
 def test_usage_brought_forward_is_that_of_a_snapshot_built_anew(random: Random) -> None:
     providers, inventories = random_forest(random)
     snapshot = build_snapshot(providers, inventories, NAMES)
