@@ -1,32 +1,7 @@
-"""The deployment's settings, found fast.
-
-Django's lazy settings look for a mask on every value they hand out, which takes a settings tree ten
-microseconds; a small answer asks for ten of them.
-"""
+"""The deployment's settings tree, by the name that the apps know it by."""
 
 from __future__ import annotations
 
-from typing import Any
+from journal.known_settings import headroom
 
-from django.conf import settings
-from django.core.signals import setting_changed
-
-NAME = "HEADROOM"
-
-_known: dict[str, Any] = {}  # Any: the tree of config.environment, a floor above
-
-
-def headroom() -> Any:  # Any: as above
-    """Return the settings tree; a test that changes it is noticed."""
-    try:
-        return _known[NAME]
-    except KeyError:
-        return _known.setdefault(NAME, settings.HEADROOM)
-
-
-def _forget(*, setting: str, **_: object) -> None:
-    if setting == NAME:
-        _known.clear()
-
-
-setting_changed.connect(_forget, dispatch_uid="core.conf")
+__all__ = ["headroom"]

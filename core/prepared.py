@@ -25,6 +25,7 @@ from core.conf import headroom
 from core.copying import number_array, text_array
 from core.sessions import Session, current_session
 from journal.history import close_left_connection
+from journal.known_settings import known_setting
 
 Row = tuple[Any, ...]  # Any: columns of one statement
 Parameters = Sequence[Any] | Mapping[str, Any]  # Any: whatever psycopg can send
@@ -58,8 +59,9 @@ class _Statements:
         if isinstance(parameters, Mapping):
             parameters = [parameters[name] for name in names]
         encoded = [_encoded(value) for value in parameters]
-        if any(value is not None and b"\0" in value for value in encoded):
-            raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+        for value in encoded:
+            if value is not None and b"\0" in value:
+                raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         result = self._result(sql, encoded)
         if result.status != ExecStatus.TUPLES_OK:
             raise _failure(result)
@@ -151,6 +153,11 @@ def _prepares(wrapper: Any) -> bool:  # Any: as above
     return bool(chosen == "on" or (chosen == "auto" and not wrapper.is_pooled))
 
 
+def _are_logged(wrapper: Any) -> bool:  # Any: as above
+    """Return what Django's ``queries_logged`` says, sooner."""
+    return bool(wrapper.force_debug_cursor or known_setting("DEBUG"))
+
+
 def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     """Run one statement and return its cursor, good until the next statement of this thread.
 
@@ -160,7 +167,7 @@ def run(sql: str, parameters: Parameters = ()) -> psycopg.Cursor[Row]:
     session = current_session()
     wrapper, kept = session.wrapper, _kept(session)
     cursor = kept.cursor
-    if wrapper.queries_logged:
+    if _are_logged(wrapper):
         wrapper.queries_log.append({"sql": sql, "time": "0"})
     with wrapper.wrap_database_errors:
         if wrapper.execute_wrappers:
@@ -228,11 +235,11 @@ def fetch_again(sql: str, parameters: Parameters = ()) -> list[Row]:
 
 def _prepared_rows(session: Session, sql: str, parameters: Parameters) -> list[Row]:
     wrapper, kept = session.wrapper, _kept(session)
-    if wrapper.execute_wrappers or wrapper.queries_logged:  # such as those that set deadlines
+    if wrapper.execute_wrappers or _are_logged(wrapper):  # such as those that set deadlines
         with wrapper.cursor() as cursor:
             cursor.execute(sql, parameters)
             return list(cursor.fetchall())
-    if wrapper.in_atomic_block or not wrapper.get_autocommit() or not _prepares(wrapper):
+    if wrapper.in_atomic_block or not wrapper.autocommit or not _prepares(wrapper):
         return run(sql, parameters).fetchall()
     with wrapper.wrap_database_errors:
         return kept.statements.rows(sql, parameters)

@@ -57,8 +57,8 @@ class AccessFacts:
 
 def facts_of(request: HttpRequest) -> AccessFacts:
     """Return what is known of a request so far; what is set there gets into the line."""
-    facts: AccessFacts = request.META.setdefault(_FACTS, AccessFacts())
-    return facts
+    facts: AccessFacts | None = request.META.get(_FACTS)
+    return request.META.setdefault(_FACTS, AccessFacts()) if facts is None else facts
 
 
 def note_actor(request: HttpRequest, actor: Actor) -> None:

@@ -20,6 +20,7 @@ from journal.actors import Actor
 from journal.conf import AccessToken
 from journal.counters import count_refused_token
 from journal.errors import HeadroomError
+from journal.known_settings import headroom
 from journal.policy import (
     ROLE_ADMIN,
     ROLE_METRICS,
@@ -161,7 +162,7 @@ class NoAuthenticator:
 
 def configured_authenticator() -> Authenticator:
     """Return the authenticator that ``HEADROOM_AUTH`` asks for."""
-    kind = settings.HEADROOM.auth
+    kind = headroom().auth
     if kind == "keystone":
         # The OpenStack libraries take half a second to load: only who uses them waits.
         from journal.keystone import current_authenticator  # noqa: PLC0415

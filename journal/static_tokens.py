@@ -11,6 +11,7 @@ import structlog
 from django.conf import settings
 
 from journal.conf import AccessToken
+from journal.known_settings import headroom
 from journal.watched_file import LOOK_SECONDS, WatchedFile
 
 log = structlog.get_logger(__name__)
@@ -58,7 +59,7 @@ class TokenFile:
 
 def current_tokens() -> Sequence[AccessToken]:
     """Return every token that is valid now."""
-    wanted = settings.HEADROOM
+    wanted = headroom()
     path: Path | None = wanted.tokens_file
     given: tuple[AccessToken, ...] = wanted.tokens
     return given if path is None else (*given, *_file(path).tokens())

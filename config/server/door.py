@@ -106,7 +106,7 @@ class FileBody:
 
 def _is_stream(headers: Iterable[tuple[str, str]]) -> bool:
     """Return whether what has come of an answer is of use before the rest."""
-    return any(text.startswith(EVENTS) for name, text in headers if name.lower() == "content-type")
+    return any(text.startswith(EVENTS) and name.lower() == "content-type" for name, text in headers)
 
 
 def _stream(transport: Any, parts: Iterable[bytes]) -> None:  # Any: granian's

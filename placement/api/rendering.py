@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http.cookies import SimpleCookie
 from typing import Final
 
 import orjson
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.request import split_domain_port, validate_host
 from django.http.response import ResponseHeaders
 
 from core.conf import headroom
+from journal.known_settings import known_setting
 
 #: Where the server says what it takes a file as (``config.server.door``).
 FILE_BODY: Final = "headroom.file_body"
@@ -60,7 +60,7 @@ def host_of(request: HttpRequest) -> str:
 
 def is_served_host(host: str) -> bool:
     """Return whether a host, with or without port, is among the allowed ones."""
-    return _is_among(host, tuple(settings.ALLOWED_HOSTS))
+    return _is_among(host, tuple(known_setting("ALLOWED_HOSTS")))
 
 
 @lru_cache(maxsize=1024)
@@ -80,9 +80,16 @@ Prepared = Mapping[str, tuple[str, str]]
 class PlacementHeaders(ResponseHeaders):
     """Headers of an answer, of which those that we wrote need no look at their characters."""
 
+    def __init__(self, prepared: Prepared) -> None:
+        self._store = dict(prepared)
+
     def put(self, prepared: Prepared) -> None:
         """Set headers that are known to be well-formed."""
         self._store.update(prepared)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a header is set."""
+        return isinstance(name, str) and name.lower() in self._store
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return the headers as the server wants them."""
@@ -98,20 +105,26 @@ class PiecesResponse(HttpResponse):
     """
 
     headers: PlacementHeaders
+    closed = False
+    _charset = None
+    _reason_phrase = None
+    _handler_class = None
 
     def __init__(
         self, pieces: Iterable[bytes], *, status: int = 200, prepared: Prepared | None = None
     ) -> None:
-        self.headers = PlacementHeaders({})
-        self.headers.put(_JSON if prepared is None else prepared)
+        self.headers = PlacementHeaders(_JSON if prepared is None else prepared)
         self.status_code = status
-        self.cookies = SimpleCookie()
-        self.closed = False
-        self._charset = None
-        self._reason_phrase = None
-        self._resource_closers: list[Callable[[], object]] = []
-        self._handler_class = None
         self._container = list(pieces)  # what the framework's own content is kept in
+
+    @cached_property
+    def cookies(self) -> SimpleCookie:  # type: ignore[override]  # the framework's is set at once
+        """Nobody sets any here; the framework asks for them elsewhere."""
+        return SimpleCookie()
+
+    @cached_property
+    def _resource_closers(self) -> list[Callable[[], object]]:
+        return []
 
 
 _JSON: Final[Prepared] = {"content-type": ("Content-Type", JSON_TYPE)}

@@ -7,9 +7,22 @@ from typing import Any, Final
 
 from django.core.handlers.wsgi import LimitedStream, WSGIRequest, get_path_info, get_script_name
 
+from journal.known_settings import known_setting
+
 Environ = dict[str, Any]  # Any: as WSGI has it
 #: What the framework makes of the head of a body.
 _OF_BODY: Final = frozenset({"content_type", "content_params", "_stream", "_read_started"})
+
+
+def _is_plain(environ: Environ, path_info: str) -> bool:
+    """Return whether the framework would take the path as it is, below no other."""
+    return (
+        path_info.isascii()
+        and not environ.get("SCRIPT_NAME")
+        and "SCRIPT_URL" not in environ
+        and "REDIRECT_URL" not in environ
+        and known_setting("FORCE_SCRIPT_NAME") is None
+    )
 
 
 class LeanRequest(WSGIRequest):
@@ -22,8 +35,12 @@ class LeanRequest(WSGIRequest):
     resolver_match = None
 
     def __init__(self, environ: Environ) -> None:
-        script_name = get_script_name(environ)
-        path_info = get_path_info(environ) or "/"
+        path_info = environ.get("PATH_INFO", "")
+        if _is_plain(environ, path_info):
+            script_name = ""
+        else:
+            script_name, path_info = get_script_name(environ), get_path_info(environ)
+        path_info = path_info or "/"
         self.environ = environ
         self.META = environ
         environ["PATH_INFO"], environ["SCRIPT_NAME"] = path_info, script_name

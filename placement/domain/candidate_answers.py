@@ -140,8 +140,7 @@ class AnswerCache:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._snapshot: Snapshot | None = None
-        self._answers: dict[Hashable, CandidateAnswer] = {}
+        self._answers: tuple[Snapshot | None, dict[Hashable, CandidateAnswer]] = None, {}
         self._requests: OrderedDict[Hashable, tuple[_Requests, int]] = OrderedDict()
         self._bytes = 0
 
@@ -161,8 +160,8 @@ class AnswerCache:
             key: All that the answer depends on besides the snapshot.
             snapshot: The providers as they are now.
         """
-        with self._lock:
-            return self._answers.get(key) if self._snapshot is snapshot else None
+        of, answers = self._answers
+        return answers.get(key) if of is snapshot else None
 
     def candidates(self, key: Hashable, room: Room | None) -> Candidates | None:
         """Return what the last search found if it would find the same again.
@@ -171,8 +170,7 @@ class AnswerCache:
             key: All that the answer depends on besides the snapshot.
             room: What the search depends on besides.
         """
-        with self._lock:
-            known = self._requests.get(key)
+        known = self._requests.get(key)
         if known is None or room is None:
             return None
         before = known[0].room
@@ -198,8 +196,7 @@ class AnswerCache:
         """
         if not len(candidates):
             return CandidateAnswer(pieces=(NOTHING,), found=0)
-        with self._lock:
-            known = self._requests.get(key)
+        known = self._requests.get(key)
         is_known = known is not None and known[0].are_of(snapshot, candidates)
         if known is not None and is_known:
             text, shown = known[0].text, known[0].shown
@@ -222,8 +219,8 @@ class AnswerCache:
     def _keep(
         self, key: Hashable, snapshot: Snapshot, answer: CandidateAnswer, requests: _Requests
     ) -> None:
-        if self._snapshot is not snapshot:
-            self._snapshot, self._answers = snapshot, {}
+        if self._answers[0] is not snapshot:
+            self._answers = snapshot, {}
         self._drop(key)
         fits = requests.room.fits if requests.room is not None else ()
         size_bytes = sum(map(len, answer.pieces)) + sum(map(len, fits)) + _BYTES_BESIDES
@@ -232,7 +229,7 @@ class AnswerCache:
         if size_bytes > self._most_bytes:
             return
         self._requests[key] = requests, size_bytes
-        self._answers[key] = answer
+        self._answers[1][key] = answer
         self._bytes += size_bytes
         while self._bytes > self._most_bytes:
             self._drop(next(iter(self._requests)))
@@ -241,4 +238,4 @@ class AnswerCache:
         kept = self._requests.pop(key, None)
         if kept is not None:
             self._bytes -= kept[1]
-        self._answers.pop(key, None)
+        self._answers[1].pop(key, None)
