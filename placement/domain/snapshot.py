@@ -25,7 +25,7 @@ TREES_PER_BLOCK = 64
 #: what is allocated each is looked at instead of all columns.
 _MOST_AMOUNTS = 16
 _FEW_AMOUNTS = 16
-_MOST_PLACES = 1 << 16
+_MOST_PLACES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,6 +187,9 @@ class SnapshotCaches:
             are in its columns, None for everywhere; lives as long as no inventory comes or goes.
         places: Key of a provider and resource class -> row and place in the columns of the class;
             likewise.
+        frames: Tree -> its encoded summary with a place for each capacity and each amount that is
+            used of it, and class and place in its columns of these, in their order; lives as long
+            as the filters, and no inventory comes or goes.
         trait_texts: Bit set of traits -> encoded list of their names.
         listed: Form of a list of providers -> its texts, see :mod:`placement.domain.provider_list`;
             lives as long as trees and names of providers stay.
@@ -201,6 +204,7 @@ class SnapshotCaches:
         default_factory=dict
     )
     places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    frames: dict[int, tuple[bytes, Sequence[tuple[str, int]]]] = field(default_factory=dict)
     trait_texts: dict[bytes, str] = field(default_factory=dict)
     listed: dict[object, Any] = field(default_factory=dict)  # Any: they are of a module above
 

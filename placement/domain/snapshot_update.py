@@ -159,7 +159,7 @@ def _with_values(snapshot: Snapshot, rows: Int32Column, part: Snapshot) -> Snaps
     has_other_traits = not np.array_equal(trait_bits[:, rows], part.trait_bits)
     has_other_aggregates = not np.array_equal(aggregate_bits[:, rows], part.aggregate_bits)
     if has_other_traits or has_other_aggregates:
-        caches = replace(caches, filters={}, served={})
+        caches = replace(caches, filters={}, served={}, frames={})
     names = snapshot.names
     if names.of_rows(rows) != list(part.names):
         places = np.arange(len(names))

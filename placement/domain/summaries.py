@@ -18,6 +18,7 @@ from placement.domain.snapshot import (
 
 #: Providers for which one look after the other is quicker than columns.
 FEW = 16
+_MOST_FRAMES = 1 << 12
 
 
 def tree_summaries(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
@@ -164,29 +165,66 @@ def old_summaries(
 
 def _texts(snapshot: Snapshot, trees: Sequence[int]) -> Sequence[bytes]:
     """Make the summaries of some trees."""
+    if len(trees) <= FEW:
+        return [_framed(snapshot, tree) for tree in trees]
     starts = snapshot.starts
     bounds = [(int(starts[tree]), int(starts[tree + 1])) for tree in trees]
     rows = np.concatenate([np.arange(*bound, dtype=np.int32) for bound in bounds])
     numbers = rows.tolist()
-    resources = _resources(snapshot, rows, snapshot.classes)
-    uuids = snapshot.uuids_of(rows)
-    uuid_of = dict(zip(numbers, uuids, strict=True))
-    parents = snapshot.parents[rows].tolist()
-    roots = starts[snapshot.trees[rows]].tolist()
-    texts = []
-    for row, uuid, amounts, parent, root in zip(
-        numbers, uuids, resources, parents, roots, strict=True
-    ):
-        above = "null" if parent == NO_ROW else f'"{uuid_of[parent]}"'
-        texts.append(
-            f'"{uuid}":{{"resources":{{{amounts}}},"traits":{snapshot.trait_text_of(row)},'
-            f'"parent_provider_uuid":{above},"root_provider_uuid":"{uuid_of[root]}"}}'
-        )
+    texts = _members(snapshot, numbers, _resources(snapshot, rows, snapshot.classes))
     made, at = [], 0
     for first, last in bounds:
         made.append(",".join(texts[at : at + last - first]).encode())
         at += last - first
     return made
+
+
+def _framed(snapshot: Snapshot, tree: int) -> bytes:
+    """Make the summary of a tree, of which only amounts change from one time to the next."""
+    frame = snapshot.caches.frames.get(tree)
+    if frame is None:
+        if len(snapshot.caches.frames) >= _MOST_FRAMES:
+            snapshot.caches.frames.clear()
+        frame = snapshot.caches.frames[tree] = _frame(snapshot, tree)
+    text, places = frame
+    figures: list[int] = []
+    for name, at in places:
+        columns = snapshot.classes[name]
+        figures += (columns.capacity.item(at), columns.used.item(at))
+    return text % tuple(figures)
+
+
+def _frame(snapshot: Snapshot, tree: int) -> tuple[bytes, Sequence[tuple[str, int]]]:
+    """Return what is kept of a tree, see :class:`SnapshotCaches`; nothing in it is an own ``%``."""
+    rows = range(snapshot.starts.item(tree), snapshot.starts.item(tree + 1))
+    places: list[tuple[str, int]] = []
+    resources = []
+    for row in rows:
+        mine = [(name, columns.position(row)) for name, columns in snapshot.classes.items()]
+        mine = [(name, at) for name, at in mine if at != NO_ROW]
+        places += mine
+        resources.append(",".join(_resource(name, "%d", "%d") for name, _ in mine))
+    return ",".join(_members(snapshot, rows, resources)).encode(), places
+
+
+def _members(snapshot: Snapshot, rows: Sequence[int], resources: Iterable[str]) -> list[str]:
+    """Return the members of summaries for the providers of whole trees, given their resources."""
+    columns = np.array(rows, dtype=np.int32)
+    uuid_of = dict(zip(rows, snapshot.uuids_of(columns), strict=True))
+    parents = snapshot.parents[columns].tolist()
+    roots = snapshot.starts[snapshot.trees[columns]].tolist()
+    texts = []
+    for row, amounts, parent, root in zip(rows, resources, parents, roots, strict=True):
+        above = "null" if parent == NO_ROW else f'"{uuid_of[parent]}"'
+        texts.append(
+            f'"{uuid_of[row]}":{{"resources":{{{amounts}}},"traits":{snapshot.trait_text_of(row)},'
+            f'"parent_provider_uuid":{above},"root_provider_uuid":"{uuid_of[root]}"}}'
+        )
+    return texts
+
+
+def _resource(name: str, capacity: object, used: object) -> str:
+    return f'"{name}":{{"capacity":{capacity},"used":{used}}}'
 
 
 def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> list[str]:
@@ -199,7 +237,7 @@ def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> l
                 place = columns.position(row)
                 if place != NO_ROW:
                     capacity, used = columns.capacity.item(place), columns.used.item(place)
-                    parts[owner].append(f'"{name}":{{"capacity":{capacity},"used":{used}}}')
+                    parts[owner].append(_resource(name, capacity, used))
         return [",".join(part) for part in parts]
     for name in names:
         columns = snapshot.classes[name]
@@ -209,5 +247,5 @@ def _resources(snapshot: Snapshot, rows: Int32Column, names: Iterable[str]) -> l
         for owner, capacity, used in zip(
             owners.tolist(), columns.capacity[at].tolist(), columns.used[at].tolist(), strict=True
         ):
-            parts[owner].append(f'"{name}":{{"capacity":{capacity},"used":{used}}}')
+            parts[owner].append(_resource(name, capacity, used))
     return [",".join(part) for part in parts]
