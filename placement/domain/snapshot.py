@@ -151,10 +151,10 @@ class ClassColumns:
         )
         if len(amounts) <= _FEW_AMOUNTS:
             for (asked, hides), known in tuple(self.open_known.items()):
-                if all(
-                    known.item(at) == fresh._is_open_at(at, asked, hides_fully_held=hides)
-                    for at in amounts
-                ):
+                for at in amounts:
+                    if known.item(at) != fresh._is_open_at(at, asked, hides_fully_held=hides):
+                        break
+                else:
                     fresh.open_known[asked, hides] = known
         return fresh
 
@@ -185,8 +185,7 @@ class SnapshotCaches:
         rows_by_id: int64[N] of keys ascending and int64[N] of their rows; likewise.
         commons: Resource classes -> providers that have all of them, and for each class where these
             are in its columns, None for everywhere; lives as long as no inventory comes or goes.
-        places: Key of a provider and resource class -> row and place in the columns of the class;
-            likewise.
+        places: Key of a provider and resource class -> see :meth:`Snapshot.place_of`; likewise.
         frames: Tree -> its encoded summary with a place for each capacity and each amount that is
             used of it, and class and place in its columns of these, in their order; lives as long
             as the filters, and no inventory comes or goes.
@@ -203,7 +202,7 @@ class SnapshotCaches:
     commons: dict[tuple[str, ...], tuple[Int32Column, Sequence[Int64Column | None]]] = field(
         default_factory=dict
     )
-    places: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    places: dict[tuple[int, str], tuple[int, int, int]] = field(default_factory=dict)
     frames: dict[int, tuple[bytes, Sequence[tuple[str, int]]]] = field(default_factory=dict)
     trait_texts: dict[bytes, str] = field(default_factory=dict)
     listed: dict[object, Any] = field(default_factory=dict)  # Any: they are of a module above
@@ -424,14 +423,12 @@ class Snapshot:
         at = int(keys.searchsorted(np.int64(key)))
         return rows.item(at) if at < len(rows) and keys.item(at) == key else NO_ROW
 
-    def place_of(self, key: int, name: str) -> tuple[int, int] | None:
-        """Return the row of a provider by its key and the place of its inventory of a class.
+    def place_of(self, key: int, name: str) -> tuple[int, int, int] | None:
+        """Return tree and row of a provider by its key, and the place of its inventory of a class.
 
-        None when it has none, or is not here.
+        None when it has none, or is not here. Remembered in the caches, where to look first is
+        quicker.
         """
-        known = self.caches.places.get((key, name))
-        if known is not None:
-            return known
         columns, row = self.classes.get(name), self.row_of_id(key)
         at = NO_ROW if columns is None or row == NO_ROW else columns.position(row)
         if at == NO_ROW:
@@ -439,7 +436,7 @@ class Snapshot:
         places = self.caches.places
         if len(places) >= _MOST_PLACES:
             places.clear()
-        return places.setdefault((key, name), (row, at))
+        return places.setdefault((key, name), (self.trees.item(row), row, at))
 
     def with_amounts(
         self,

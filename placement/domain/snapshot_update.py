@@ -42,13 +42,16 @@ def with_usage(
     Returns:
         The new snapshot; None when an inventory is unknown here, so that its tree has to be read.
     """
+    known_place = snapshot.caches.places.get
+    trees: set[int] = set()
     rows: list[int] = []
     changed: dict[str, dict[int, int]] = {}
     for key, name, amount in zip(provider_ids, classes, used, strict=True):
-        place = snapshot.place_of(key, name)
+        place = known_place((key, name)) or snapshot.place_of(key, name)
         if place is None:
             return None
-        row, at = place
+        tree, row, at = place
+        trees.add(tree)
         rows.append(row)
         if snapshot.classes[name].used.item(at) != amount:
             changed.setdefault(name, {})[at] = amount
@@ -58,9 +61,9 @@ def with_usage(
     generations, modified = snapshot.generations, snapshot.modified
     if versions is not None:
         generations, modified = generations.copy(), modified.copy()
-        for row, version in dict(zip(rows, versions, strict=True)).items():
+        for row, version in zip(rows, versions, strict=True):
             generations[row], modified[row] = version
-    summaries = snapshot.summaries.without({snapshot.trees.item(row) for row in rows})
+    summaries = snapshot.summaries.without(trees)
     return snapshot.with_amounts(fresh, summaries, generations, modified)
 
 

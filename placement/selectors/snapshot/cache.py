@@ -159,12 +159,12 @@ def _with_usage(state: State, changes: Changes) -> Snapshot | None:
     if not changes.usage_trees:
         return state.snapshot
     keys, class_ids, used = zip(*changes.usage, strict=True) if changes.usage else ((), (), ())
-    names = state.names.classes
-    if any(class_id not in names for class_id in class_ids):
+    name_of = state.names.classes
+    try:
+        names = [name_of[one] for one in class_ids]
+    except KeyError:  # one that came since
         return None
-    return with_usage(
-        state.snapshot, keys, [names[one] for one in class_ids], used, changes.versions
-    )
+    return with_usage(state.snapshot, keys, names, used, changes.versions)
 
 
 def _with_held(snapshot: Snapshot, changes: Changes) -> Snapshot:
