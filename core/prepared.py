@@ -208,8 +208,9 @@ def fetch_prepared(sql: str, parameters: Parameters = ()) -> list[Row]:
     Raises:
         django.db.Error: as Django's own cursors raise it.
     """
-    drop_dead_connection()
-    return _prepared_rows(current_session(), sql, parameters)
+    session = current_session()
+    _drop_dead(session.wrapper)
+    return _prepared_rows(session, sql, parameters)
 
 
 def fetch_again(sql: str, parameters: Parameters = ()) -> list[Row]:
@@ -247,7 +248,10 @@ def _prepared_rows(session: Session, sql: str, parameters: Parameters) -> list[R
 
 def drop_dead_connection() -> None:
     """Close a connection that the server ended while it was idle, so that a new one is opened."""
-    wrapper = current_session().wrapper
+    _drop_dead(current_session().wrapper)
+
+
+def _drop_dead(wrapper: Any) -> None:  # Any: as above
     close_left_connection(wrapper)
     if wrapper.connection is None or wrapper.in_atomic_block:
         return

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest
 
 from journal.errors import HeadroomError
+from journal.known_settings import headroom
 
 
 class LengthRequired(HeadroomError):  # noqa: N818 - named as its status
@@ -60,7 +60,7 @@ def check_values(body: bytes) -> None:
     Raises:
         RequestDataTooBig: there are more than the settings allow.
     """
-    most = settings.HEADROOM.web.most_json_values
+    most = headroom().web.most_json_values
     if len(body) > most and _separators(body) > most:
         raise RequestDataTooBig(f"The body may have {most} values at most.")
 

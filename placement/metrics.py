@@ -105,6 +105,16 @@ def _request_metrics(
     )
 
 
+@cache
+def _write_duration(kind: str, result: str) -> Histogram:
+    return WRITE_SECONDS.labels(kind=kind, result=result)
+
+
+def observe_write(kind: str, result: str, *, seconds: float) -> None:
+    """Count a write of allocations."""
+    _write_duration(kind, result).observe(seconds)
+
+
 KNOWN_METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 
 

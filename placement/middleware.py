@@ -44,14 +44,16 @@ class PlacementMiddleware:
         response = _preflight(request) or self._serve(request, path)
         _allow_origin(request, response)
         headers = response.headers
+        missing = {}
         if REQUEST_ID not in headers:
-            put_headers(response, {REQUEST_ID.lower(): (REQUEST_ID, request_id)})
+            missing[REQUEST_ID.lower()] = REQUEST_ID, request_id
+        if response.status_code != NO_CONTENT and LENGTH not in headers:
+            missing[LENGTH.lower()] = LENGTH, str(sum(map(len, response)))
         if MODE_KEY in request.META and not headroom().gateway.upstream_url:
             response.headers[MODE_TAKEN] = Mode.LOCAL  # there is no other
         # Refusals are answers like others here; Django would write a warning for each.
         response._has_been_logged = True  # type: ignore[attr-defined]  # noqa: SLF001 - its own flag
-        if response.status_code != NO_CONTENT and LENGTH not in headers:
-            put_headers(response, {LENGTH.lower(): (LENGTH, str(sum(map(len, response))))})
+        put_headers(response, missing)
         return response
 
     def _serve(self, request: HttpRequest, path: str) -> HttpResponse:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db import Error, connection, transaction
+from django.db import Error, transaction
 
 from capacity.ledger.claims import Eaten
 from core.conf import headroom
 from core.copying import number_array, text_array
 from core.prepared import drop_dead_connection, fetch_prepared, run
+from core.sessions import current_session
 from journal.actors import Actor
 from journal.outages import sqlstate_of
 from placement import metrics
@@ -258,7 +259,7 @@ def _attempted(
 
 def _alone(write: _Write) -> tuple[Any, ...] | None:  # Any: columns
     """Write, and settle where that is asked for, in one statement that commits."""
-    if connection.in_atomic_block:
+    if current_session().wrapper.in_atomic_block:
         raise _NeedsTransaction
     if not rooms_follow_allocations():
         rows = fetch_prepared(write.sql, write.parameters)
@@ -346,7 +347,7 @@ def observed_write(kind: str, work: Callable[[], Any]) -> Any:  # Any: passed th
         raise
     finally:
         seconds = time.perf_counter() - started
-        metrics.WRITE_SECONDS.labels(kind=kind, result=result).observe(seconds)
+        metrics.observe_write(kind, result, seconds=seconds)
     return answer
 
 
