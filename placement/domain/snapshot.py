@@ -236,6 +236,13 @@ class SummaryBlock:
         """Return the summary of a tree, which is not stale."""
         return self.text[self._start(place) : self.ends.item(place)]
 
+    def trees(self, places: Sequence[int]) -> bytes:
+        """Return the summaries of some trees, at least one, ascending, none of them stale."""
+        first, last = places[0], places[-1]
+        if last - first + 1 == len(places):
+            return self.text[self._start(first) : self.ends.item(last)]
+        return b",".join([self.tree(place) for place in places])
+
     def renewed(self, texts: Mapping[int, bytes]) -> SummaryBlock:
         """Return the block with other summaries, by place in ascending order."""
         pieces: list[bytes] = []

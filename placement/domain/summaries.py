@@ -46,7 +46,8 @@ class ShownTrees:
 
     Attributes:
         few: Numbers of the trees where no block is shown as a whole, at least one, ascending.
-        blocks: Else the numbers of the blocks, and of the trees of those that are shown in part.
+        blocks: Else the numbers of the blocks, and the places that are shown of those that are not
+            shown as a whole, ascending.
     """
 
     few: Sequence[int] = ()
@@ -64,10 +65,10 @@ class ShownTrees:
         is_whole = found == np.minimum(count - firsts, TREES_PER_BLOCK)
         if not is_whole.any():
             return cls(few=trees.tolist())
-        ends = np.cumsum(found).tolist()
+        ends, places = np.cumsum(found).tolist(), trees % TREES_PER_BLOCK
         return cls(
             blocks=[
-                (block, None if is_whole[block] else trees[end - found[block] : end].tolist())
+                (block, None if is_whole[block] else places[end - found[block] : end].tolist())
                 for block, end in enumerate(ends)
                 if found[block]
             ]
@@ -81,16 +82,10 @@ def summary_pieces(snapshot: Snapshot, shown: ShownTrees) -> list[bytes]:
     """
     if not shown.blocks:
         return [b",".join(tree_summaries(snapshot, shown.few))]
-    wanted = {
-        number: None if part is None else [tree % TREES_PER_BLOCK for tree in part]
-        for number, part in shown.blocks
-    }
+    wanted = dict(shown.blocks)
     pieces: list[bytes] = []
     for block, places in zip(_blocks(snapshot, wanted), wanted.values(), strict=True):
-        text = block.text
-        if places is not None:
-            text = b",".join([block.tree(place) for place in places])
-        pieces += (text, b",")
+        pieces += (block.text if places is None else block.trees(places), b",")
     pieces.pop()
     return pieces
 

@@ -179,6 +179,15 @@ def test_blocks_of_summaries_are_the_summaries_of_their_trees(trees: int, share:
         snapshot = after
 
 
+@pytest.mark.parametrize("gone", [[0], [-1], [0, -1], [TREES_PER_BLOCK + 3]])
+def test_a_block_without_its_ends_is_shown_in_one_piece_and_right(gone: list[int]) -> None:
+    trees = 3 * TREES_PER_BLOCK + 5
+    snapshot, wanted = flat(trees), np.ones(trees, dtype=np.bool_)
+    wanted[gone] = False
+    whole = b",".join(tree_summaries(snapshot, np.flatnonzero(wanted).tolist()))
+    assert b"".join(summary_pieces(snapshot, ShownTrees.among(wanted))) == whole
+
+
 def test_each_of_many_snapshots_shows_its_own_amounts() -> None:
     """More trees change than one block has, and old snapshots are asked last."""
     random, trees = Random(3), TREES_PER_BLOCK + 20  # noqa: S311 - the same trees every time
