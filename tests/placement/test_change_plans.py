@@ -21,7 +21,7 @@ ASKED = 40
 def test_a_log_that_grows_does_not_have_each_request_planned(sql: str, places: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE placement_change")
-        cursor.execute(b"PREPARE asked AS " + _numbered(sql)[0])
+        cursor.execute(f"PREPARE asked AS {_numbered(sql)[0].decode()}")
         for _ in range(2 * TRIED):
             cursor.execute(f"EXECUTE asked ({places})")
         cursor.execute(
