@@ -36,6 +36,8 @@ LATE_SECONDS = 1.0
 #: How long a file is kept for granian to open, which takes it milliseconds.
 FILE_SECONDS = 15.0
 EVENTS = "text/event-stream"
+#: Requests that take turns no longer do while none of them has ended for so long.
+STILL_SECONDS = 0.005
 MOST_LATE = 64  # each occupies a connection; more are answered at once
 
 
@@ -64,6 +66,9 @@ class DoorRules:
         hands_on: Whether bodies of a path are handed on as they are: large ones lie in files.
         refuses_unread: Whether the application refuses bodies by their head, on a path.
         is_question: Whether a path answers questions that take long.
+        takes_turn: Whether a request, by method and path, is one of those that run one after the
+            other as long as each is quick.
+        turns: How many of these run at once.
         bodies: How bodies may come.
         sessions: What requests run with; None where they need nothing.
     """
@@ -75,6 +80,8 @@ class DoorRules:
     hands_on: Callable[[str], bool]
     refuses_unread: Callable[[str], bool]
     is_question: Callable[[str], bool]
+    takes_turn: Callable[[str, str], bool]
+    turns: int
     bodies: BodyRules
     sessions: Lender | None = None
 
@@ -138,6 +145,7 @@ class _Request(NamedTuple):
     """A request whose body is there.
 
     Attributes:
+        takes_turn: Whether it is one of those that run one after the other.
         file: Has the body, if memory has not.
     """
 
@@ -145,6 +153,7 @@ class _Request(NamedTuple):
     environ: Environ
     body_bytes: int
     kind: str
+    takes_turn: bool
     file: IO[bytes] | None
 
 
@@ -152,28 +161,35 @@ class _Threads:
     """Which requests run; the others wait, the oldest of a kind that may run goes first.
 
     Requests of one kind never have all threads, so what one kind waits for, such as a locked
-    table, does not hold up the others.
+    table, does not hold up the others. Those that take turns run few at once (ADR 43), unless these
+    stand still: one that waits for a lock holds up the others for a moment only.
     """
 
-    def __init__(self, most: int, most_of_kind: int, shown: Shown) -> None:
-        self._most, self._most_of_kind = most, most_of_kind
+    def __init__(self, rules: DoorRules, shown: Shown) -> None:
+        self._most, self._most_of_kind = rules.most_running, rules.most_of_kind
+        self._turns = rules.turns
         self._shown = shown
         self._lock = threading.Lock()
         self._running = 0
         self._running_of: Counter[str] = Counter()
-        self._waiting: dict[str, deque[tuple[int, _Request]]] = defaultdict(deque)
+        self._turns_taken = 0
+        self._moved_at = 0.0  # when a turn began or ended
+        self._waiting: dict[tuple[str, bool], deque[tuple[int, _Request]]] = defaultdict(deque)
         self._number = 0
+        self._awaits_turn = threading.Event()
 
     def take(self, request: _Request) -> bool:
         """Return whether a request runs now; else it is put aside."""
         kind = request.kind
         with self._lock:
-            if self._running >= self._most or self._running_of[kind] >= self._most_of_kind:
+            if not self._may_run(kind, takes_turn=request.takes_turn):
                 self._number += 1
-                self._waiting[kind].append((self._number, request))
+                self._waiting[kind, request.takes_turn].append((self._number, request))
+                if request.takes_turn and not self._awaits_turn.is_set():
+                    self._awaits_turn.set()
                 return False
             self._running += 1
-            self._running_of[kind] += 1
+            self._begin(request)
             if self._running == self._most:
                 self._shown.moved(self._running, time.monotonic())
             return True
@@ -181,20 +197,63 @@ class _Threads:
     def done(self, request: _Request) -> _Request | None:
         """Return the request that runs next in a thread that is done with another."""
         with self._lock:
+            now = time.monotonic()
             self._running_of[request.kind] -= 1
+            if request.takes_turn:
+                self._turns_taken -= 1
+                self._moved_at = now
             found = self._oldest()
             if found is None:
                 self._running -= 1
             else:
-                self._running_of[found.kind] += 1
-            self._shown.moved(self._running, time.monotonic())
+                self._begin(found)
+            self._shown.moved(self._running, now)
             return found
 
+    def overdue(self) -> list[_Request]:
+        """Wait for requests that wait for a turn while none ends; return those that run now."""
+        self._awaits_turn.wait()
+        time.sleep(STILL_SECONDS)
+        found = []
+        with self._lock:
+            waiting = [queue for (_, takes_turn), queue in self._waiting.items() if takes_turn]
+            if not any(waiting):
+                self._awaits_turn.clear()
+            if self._stand_still():
+                for queue in waiting:
+                    while queue and self._has_room(queue[0][1].kind):
+                        request = queue.popleft()[1]
+                        self._running += 1
+                        self._begin(request)
+                        found.append(request)
+        return found
+
+    def _begin(self, request: _Request) -> None:
+        self._running_of[request.kind] += 1
+        if request.takes_turn:
+            if self._turns_taken < self._turns:
+                self._moved_at = time.monotonic()
+            self._turns_taken += 1
+
+    def _has_room(self, kind: str) -> bool:
+        return self._running < self._most and self._running_of[kind] < self._most_of_kind
+
+    def _may_run(self, kind: str, *, takes_turn: bool) -> bool:
+        if not self._has_room(kind):
+            return False
+        return not takes_turn or self._turns_taken < self._turns or self._stand_still()
+
+    def _stand_still(self) -> bool:
+        return time.monotonic() - self._moved_at > STILL_SECONDS
+
     def _oldest(self) -> _Request | None:
+        """Return the oldest request that may run in the place of one that is done."""
         queues = [
             queue
-            for kind, queue in self._waiting.items()
-            if queue and self._running_of[kind] < self._most_of_kind
+            for (kind, takes_turn), queue in self._waiting.items()
+            if queue
+            and self._running_of[kind] < self._most_of_kind
+            and (not takes_turn or self._turns_taken < self._turns)
         ]
         if not queues:
             return None
@@ -213,7 +272,7 @@ class Door:
     ) -> None:
         self._application = application
         self._rules = rules
-        self._threads = _Threads(rules.most_running, rules.most_of_kind, shown)
+        self._threads = _Threads(rules, shown)
         self._probes = probes
         self._late: deque[tuple[float, Callable[[], None]]] = deque()
         self._files: deque[tuple[float, FileBody]] = deque()
@@ -285,9 +344,21 @@ class Door:
             environ=environ,
             body_bytes=body_bytes,
             kind=self._rules.kind_of(environ["PATH_INFO"]),
+            takes_turn=self._rules.takes_turn(environ["REQUEST_METHOD"], environ["PATH_INFO"]),
             file=file,
         )
-        running = request if self._threads.take(request) else None
+        if self._threads.take(request):
+            self._run_on(request)
+
+    def run_overdue(self) -> None:
+        """Run what waits for a turn while none ends, for ever; one thread does this."""
+        while True:
+            for request in self._threads.overdue():
+                threading.Thread(target=self._run_on, args=[request], daemon=True).start()
+
+    def _run_on(self, request: _Request) -> None:
+        """Run a request, then those that waited, as long as there are any."""
+        running: _Request | None = request
         while running is not None:
             self._run_with_session(running.proto, running.environ)
             if running.body_bytes:

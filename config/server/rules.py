@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ from journal.health import check_ready, shown_checks
 
 FAMILIES = ("/placement", "/commitments", "/scheduler/", "/api/v1/", "/failover/")
 
+ALLOCATIONS = "/placement/allocations"
+WRITES = frozenset({"PUT", "POST", "DELETE"})
+
 #: What takes long to answer (:mod:`journal.heavy`).
 QUESTIONS = (
     "/api/v1/commitments/what-if",
@@ -25,12 +29,13 @@ QUESTIONS = (
 )
 
 
-def door_rules(threads: int) -> DoorRules:
+def door_rules(threads: int, workers: int) -> DoorRules:
     """Return what the settings say of requests and their bodies.
 
     Args:
         threads: Requests of one API that run at once; whatever it waits for, the others
             together have as many.
+        workers: Processes that share this machine's processors.
     """
     web = settings.HEADROOM.web
     return DoorRules(
@@ -41,6 +46,8 @@ def door_rules(threads: int) -> DoorRules:
         hands_on=_handed_on(),
         refuses_unread=lambda path: path.startswith(FAMILIES),
         is_question=lambda path: path.startswith(QUESTIONS),
+        takes_turn=_turn_taking(),
+        turns=len(os.sched_getaffinity(0)) // workers + 1,  # one waits for its commit
         bodies=BodyRules(
             grace_seconds=web.body_grace_seconds,
             bytes_per_second=web.body_min_kib_per_second << 10,
@@ -86,6 +93,17 @@ def _handed_on() -> Callable[[str], bool]:
     if not settings.HEADROOM.gateway.upstream_url:
         return lambda _: False
     return lambda path: path.startswith("/placement/")
+
+
+def _turn_taking() -> Callable[[str, str], bool]:
+    """Return what says whether a request takes turns: writes of allocations that we do ourselves.
+
+    Most of such a write is work of the database, for which several at once take longer for each
+    (ADR 43). Those that another server answers wait for that.
+    """
+    if settings.HEADROOM.gateway.upstream_url:
+        return lambda _method, _path: False
+    return lambda method, path: path.startswith(ALLOCATIONS) and method in WRITES
 
 
 def readiness_checks() -> tuple[bool, dict[str, Any]]:  # Any: JSON

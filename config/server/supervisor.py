@@ -108,7 +108,7 @@ class Supervisor(MPServer):  # type: ignore[misc]  # granian's stubs do not fit
         number = self.board.claim()
         if not self.bind_uds:
             self._shd = self._queues[idx]
-        berth = Berth(board=self.board, number=number, supervisor=os.getpid())
+        berth = Berth(board=self.board, number=number, supervisor=os.getpid(), workers=self.workers)
         worker = super()._spawn_worker(
             idx=idx, target=worker_main(berth), callback_loader=callback_loader
         )

@@ -39,11 +39,13 @@ class Berth:
         board: Shared by all workers.
         number: The worker's row.
         supervisor: Its process.
+        workers: How many there are.
     """
 
     board: Board
     number: int
     supervisor: int
+    workers: int
 
 
 def worker_main(berth: Berth) -> Callable[..., None]:
@@ -114,7 +116,7 @@ def _opened(berth: Berth, application: Any, threads: int) -> Door:  # Any: as WS
     """Return the door of this process, with its clock running."""
     from config.server import rules  # noqa: PLC0415 - needs Django
 
-    chosen = rules.door_rules(threads)
+    chosen = rules.door_rules(threads, berth.workers)
     shown = Shown(
         berth.board,
         berth.number,
@@ -130,6 +132,7 @@ def _opened(berth: Berth, application: Any, threads: int) -> Door:  # Any: as WS
     door = Door(application, chosen, shown, probes)
     clock = _Clock(door=door, shown=shown, liveness=liveness, readiness=readiness)
     threading.Thread(target=clock.run, name="clock", daemon=True).start()
+    threading.Thread(target=door.run_overdue, name="overdue", daemon=True).start()
     return door
 
 

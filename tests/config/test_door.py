@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,7 @@ from structlog.testing import capture_logs
 
 from config.launcher.processes import wait_until
 from config.server import bodies
+from config.server import door as door_module
 from config.server.board import Board, Shown
 from config.server.bodies import BodyRules
 from config.server.door import FILE_SECONDS, LATE_SECONDS, Door, DoorRules
@@ -32,6 +34,8 @@ RULES = DoorRules(
     hands_on=lambda path: path.startswith("/on/"),
     refuses_unread=lambda _path: False,
     is_question=lambda path: path == "/question",
+    takes_turn=lambda method, path: method == "PUT" and path.startswith("/a/"),
+    turns=1,
     bodies=BodyRules(grace_seconds=1, bytes_per_second=1, most_bytes=8 << 20),
 )
 
@@ -257,6 +261,93 @@ def test_one_kind_never_has_all_threads_and_runs_in_its_order() -> None:
         stuck.result(PATIENCE_SECONDS)
     assert order == ["/a/stuck", "/b/other", "/a/first", "/a/second"]
     assert next(board.rows()).running == 0
+
+
+@dataclass(slots=True)
+class Turns:
+    """An application that keeps requests to paths with ``stuck`` until it is told."""
+
+    door: Door
+    board: Board
+    held: Event
+    order: list[str]
+
+    def ask(self, path: str, method: str = "PUT") -> Any:  # Any: granian's
+        asked = watcher(path=path, method=method)
+        self.door(asked)
+        return asked
+
+    def stuck(self, pool: ThreadPoolExecutor, path: str) -> Future[Any]:
+        done = pool.submit(self.ask, path)
+        assert wait_until(lambda: path in self.order, PATIENCE_SECONDS)
+        return done
+
+
+@pytest.fixture
+def turns() -> Turns:
+    held, order = Event(), list[str]()
+
+    def application(environ: Any, start: Any) -> Iterable[bytes]:
+        order.append(environ["PATH_INFO"])
+        if "stuck" in environ["PATH_INFO"]:
+            assert held.wait(PATIENCE_SECONDS)
+        start("200 OK", [])
+        return [b"fine"]
+
+    board = Board()
+    shown = Shown(board, board.claim(), pid=1, threads=1, now=0.0)
+    door = Door(application, replace(RULES, most_running=4, most_of_kind=3), shown, {})
+    return Turns(door, board, held, order)
+
+
+def test_requests_that_take_turns_wait_for_a_quick_one_and_others_do_not(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "STILL_SECONDS", PATIENCE_SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        stuck = turns.stuck(pool, "/a/stuck")
+        first, second = turns.ask("/a/first"), turns.ask("/a/second")
+        turns.ask("/a/read", "GET")
+        turns.ask("/b/other")
+        assert turns.order == ["/a/stuck", "/a/read", "/b/other"]
+        assert first.proto.told == []
+        turns.held.set()
+        stuck.result(PATIENCE_SECONDS)
+    assert turns.order[3:] == ["/a/first", "/a/second"]
+    assert first.proto.told == second.proto.told == [(200, b"fine")]
+    assert next(turns.board.rows()).running == 0
+
+
+def test_one_that_stands_still_does_not_hold_up_those_that_take_turns(turns: Turns) -> None:
+    threading.Thread(target=turns.door.run_overdue, daemon=True).start()
+    with ThreadPoolExecutor(1) as pool:
+        stuck = turns.stuck(pool, "/a/stuck")
+        asked = [turns.ask(f"/a/{number}") for number in range(5)]  # some before it is known
+        assert wait_until(
+            lambda: all(one.proto.told == [(200, b"fine")] for one in asked), PATIENCE_SECONDS
+        )
+        assert turns.order[0] == "/a/stuck"
+        assert not stuck.done()
+        turns.held.set()
+        stuck.result(PATIENCE_SECONDS)
+    assert wait_until(lambda: next(turns.board.rows()).running == 0, PATIENCE_SECONDS)
+    turns.ask("/a/last")
+    assert turns.order[-1] == "/a/last"
+
+
+def test_those_that_stand_still_never_have_more_threads_than_their_kind(turns: Turns) -> None:
+    threading.Thread(target=turns.door.run_overdue, daemon=True).start()
+    with ThreadPoolExecutor(5) as pool:
+        stuck = [pool.submit(turns.ask, f"/a/stuck/{number}") for number in range(5)]
+        assert wait_until(lambda: len(turns.order) == 3, PATIENCE_SECONDS)
+        turns.ask("/b/other")
+        assert len(turns.order) == 4
+        turns.held.set()
+        answered = [one.result(PATIENCE_SECONDS) for one in stuck]
+    assert wait_until(
+        lambda: all(one.proto.told == [(200, b"fine")] for one in answered), PATIENCE_SECONDS
+    )
+    assert wait_until(lambda: next(turns.board.rows()).running == 0, PATIENCE_SECONDS)
 
 
 MIB = 1 << 20
