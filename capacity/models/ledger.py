@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from capacity.ledger.in_flight_end import UNKNOWN_INTENT
 from capacity.models.choices import AllocationState, ReadyReason, ReservationKind
+from core.conditions import OneOf, none_negative
 from hosts.agents.workload_models import Workload
 from hosts.models import Host
 from journal.models import CurrentTransactionID, FollowedModel
@@ -60,14 +61,16 @@ class HostCapacity(FollowedModel):
         ordering = ("host__name",)
         constraints = [
             models.CheckConstraint(
-                condition=Q(committed_memory_bytes__gte=0)
-                & Q(committed_vcpus__gte=0)
-                & Q(failover_memory_bytes__gte=0)
-                & Q(failover_vcpus__gte=0)
-                & Q(in_flight_memory_bytes__gte=0)
-                & Q(in_flight_vcpus__gte=0)
-                & Q(allocated_memory_bytes__gte=0)
-                & Q(allocated_vcpus__gte=0),
+                condition=none_negative(
+                    "committed_memory_bytes",
+                    "committed_vcpus",
+                    "failover_memory_bytes",
+                    "failover_vcpus",
+                    "in_flight_memory_bytes",
+                    "in_flight_vcpus",
+                    "allocated_memory_bytes",
+                    "allocated_vcpus",
+                ),
                 name="capacity_hostcapacity_not_negative",
             )
         ]
@@ -191,20 +194,20 @@ class Reservation(FollowedModel):
                 name="capacity_reservation_in_flight_complete",
             ),
             models.CheckConstraint(
-                condition=Q(kind__in=ReservationKind.values), name="capacity_reservation_kind_known"
+                condition=OneOf("kind", ReservationKind.values),
+                name="capacity_reservation_kind_known",
             ),
             models.CheckConstraint(
-                condition=Q(scheduling_domain__in=SCHEDULING_DOMAINS),
+                condition=OneOf("scheduling_domain", SCHEDULING_DOMAINS),
                 name="capacity_reservation_scheduling_domain_known",
             ),
             models.CheckConstraint(
-                condition=Q(intent__in=STORED_INTENTS), name="capacity_reservation_intent_known"
+                condition=OneOf("intent", STORED_INTENTS), name="capacity_reservation_intent_known"
             ),
             models.CheckConstraint(
-                condition=Q(memory_bytes__gte=0)
-                & Q(vcpus__gte=0)
-                & Q(blocked_memory_bytes__gte=0)
-                & Q(blocked_vcpus__gte=0),
+                condition=none_negative(
+                    "memory_bytes", "vcpus", "blocked_memory_bytes", "blocked_vcpus"
+                ),
                 name="capacity_reservation_not_negative",
             ),
             models.CheckConstraint(

@@ -23,6 +23,9 @@ BEGIN
         v_holds := ARRAY[NEW.held_network_bps, NEW.held_disk_io_bps, NEW.held_gpus];
     END IF;
     IF TG_OP = 'UPDATE' THEN
+        IF (v_held, v_before) IS NOT DISTINCT FROM (v_holds, v_after) THEN
+            RETURN NULL;
+        END IF;
         v_needs_room := coalesce(OLD.target_host_id, OLD.confirmed_host_id) IS NULL
                         OR NEW.memory_bytes > OLD.memory_bytes;
     END IF;
@@ -107,13 +110,8 @@ CREATE OR REPLACE TRIGGER capacity_reservation_move_resources_insert
     EXECUTE FUNCTION capacity_move_resources();
 CREATE OR REPLACE TRIGGER capacity_reservation_move_resources_update
     AFTER UPDATE ON capacity_reservation
-    FOR EACH ROW WHEN (OLD.held_network_bps + OLD.held_disk_io_bps + OLD.held_gpus
-                       + NEW.held_network_bps + NEW.held_disk_io_bps + NEW.held_gpus > 0
-                       AND (OLD.held_network_bps, OLD.held_disk_io_bps, OLD.held_gpus,
-                            OLD.target_host_id, OLD.confirmed_host_id)
-                           IS DISTINCT FROM
-                           (NEW.held_network_bps, NEW.held_disk_io_bps, NEW.held_gpus,
-                            NEW.target_host_id, NEW.confirmed_host_id))
+    FOR EACH ROW WHEN (greatest(OLD.held_network_bps, OLD.held_disk_io_bps, OLD.held_gpus,
+                                NEW.held_network_bps, NEW.held_disk_io_bps, NEW.held_gpus) > 0)
     EXECUTE FUNCTION capacity_move_resources();
 CREATE OR REPLACE TRIGGER capacity_reservation_move_resources_delete
     AFTER DELETE ON capacity_reservation
