@@ -16,12 +16,20 @@ class Consumer(models.Model):
 
     uuid = models.UUIDField(unique=True)
     generation = models.IntegerField(db_default=0)
+    # Names of projects and users stay for ever (placement_triggers): the check of a foreign key
+    # would lock the project's row with each of its claims. Nobody looks for the consumers of a user
+    # alone, and most name no type: a claim writes neither index.
     project = models.ForeignKey(
-        "placement.ConsumerProject", on_delete=models.PROTECT, db_index=False
+        "placement.ConsumerProject",
+        on_delete=models.PROTECT,
+        db_index=False,
+        db_constraint=False,
     )
-    user = models.ForeignKey("placement.ConsumerUser", on_delete=models.PROTECT)
+    user = models.ForeignKey(
+        "placement.ConsumerUser", on_delete=models.PROTECT, db_index=False, db_constraint=False
+    )
     type = models.ForeignKey(
-        "placement.ConsumerType", on_delete=models.PROTECT, null=True, blank=True
+        "placement.ConsumerType", on_delete=models.PROTECT, null=True, blank=True, db_index=False
     )
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
@@ -29,7 +37,14 @@ class Consumer(models.Model):
     class Meta:
         db_table = "placement_consumer"
         ordering = ("id",)
-        indexes = [models.Index(fields=["project", "user"], name="placement_consumer_owner_idx")]
+        indexes = [
+            models.Index(fields=["project", "user"], name="placement_consumer_owner_idx"),
+            models.Index(
+                fields=["type"],
+                condition=Q(type__isnull=False),
+                name="placement_consumer_type_idx",
+            ),
+        ]
 
     def __str__(self) -> str:
         return str(self.uuid)
