@@ -39,8 +39,7 @@ DECLARE
     v_flight record;
     v_places bigint[] := '{}';
     v_projects text[] := '{}';
-    v_slot record;
-    v_slots bigint[] := '{}';
+    v_slots bigint[];
     v_touched bigint[] := '{}';
     v_more bigint[];
     v_piece record;
@@ -50,12 +49,13 @@ DECLARE
     v_groups text[];
     v_is_expected boolean;
     v_is_moving boolean;
-    v_offered text[] := '{}';
+    v_offered text[];
     v_block record;
     v_host bigint;
     v_place integer;
     v_old record;
     v_heir text;
+    v_holds boolean := p_pieces <> '[]';
 BEGIN
     v_hosts := p_hosts || ARRAY(
         SELECT flight.target_host_id FROM capacity_reservation AS flight
@@ -148,16 +148,12 @@ BEGIN
                        AND (held.blocked_memory_bytes > 0 OR held.blocked_vcpus > 0)
                     OFFSET 0) AS slot
              WHERE slot.kind = 'committed');
-        FOR v_slot IN
-            SELECT held.id, held.is_ready, held.flavor_group_name::text AS group_name
-              FROM capacity_reservation AS held
-             WHERE held.id = ANY(v_more) ORDER BY held.id FOR NO KEY UPDATE
-        LOOP
-            v_slots := v_slots || v_slot.id;
-            IF v_slot.is_ready AND v_slot.group_name <> '' THEN
-                v_offered := v_offered || v_slot.group_name;
-            END IF;
-        END LOOP;
+        SELECT array_agg(held.id),
+               array_agg(held.group_name) FILTER (WHERE held.is_ready AND held.group_name <> '')
+          INTO v_slots, v_offered
+          FROM (SELECT held.id, held.is_ready, held.flavor_group_name::text AS group_name
+                  FROM capacity_reservation AS held
+                 WHERE held.id = ANY(v_more) ORDER BY held.id FOR NO KEY UPDATE) AS held;
     END IF;
 
     IF cardinality(v_slots) > 0 THEN
@@ -221,56 +217,59 @@ BEGIN
             v_touched := v_touched || coalesce(v_more, '{}');
         END IF;
 
-        FOR v_piece IN
-            SELECT * FROM jsonb_to_recordset(p_pieces) AS piece(
-                   vm text, project text, host bigint, memory_bytes bigint, vcpus bigint,
-                   classes jsonb)
-             WHERE piece.memory_bytes > 0 ORDER BY piece.vm, piece.host
-        LOOP
-            v_left := NULL;
-            IF cardinality(v_own) > 0 THEN
-                SELECT sum(vm.memory_bytes)::bigint, sum(vm.vcpus)::bigint,
-                       array_agg(vm.reservation_id), array_agg(slot.flavor_group_name::text),
-                       bool_or(vm.state = 'expected'),
-                       bool_or(slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id)
-                  INTO v_memory_bytes, v_vcpus, v_left, v_groups, v_is_expected, v_is_moving
-                  FROM capacity_reservationallocation AS vm
-                  JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
-                 WHERE vm.vm_uuid = v_piece.vm AND slot.id = ANY(v_slots)
-                   AND v_piece.host IN (slot.target_host_id, slot.confirmed_host_id);
-            END IF;
-            IF v_left IS NOT NULL THEN
-                CONTINUE WHEN v_is_moving;
-                IF (v_memory_bytes, v_vcpus) = (v_piece.memory_bytes, v_piece.vcpus) THEN
-                    IF v_is_expected THEN
-                        UPDATE capacity_reservationallocation AS vm
-                           SET state = 'confirmed', confirmed_host_id = v_piece.host,
-                               confirmed_at = statement_timestamp(), missing_since = NULL
-                         WHERE vm.vm_uuid = v_piece.vm AND vm.reservation_id = ANY(v_left);
-                        v_touched := v_touched || v_left;
-                    END IF;
-                    CONTINUE;
+        IF v_holds THEN  -- else all of them have left
+            FOR v_piece IN
+                SELECT * FROM jsonb_to_recordset(p_pieces) AS piece(
+                       vm text, project text, host bigint, memory_bytes bigint, vcpus bigint,
+                       classes jsonb)
+                 WHERE piece.memory_bytes > 0 ORDER BY piece.vm, piece.host
+            LOOP
+                v_left := NULL;
+                IF cardinality(v_own) > 0 THEN
+                    SELECT sum(vm.memory_bytes)::bigint, sum(vm.vcpus)::bigint,
+                           array_agg(vm.reservation_id), array_agg(slot.flavor_group_name::text),
+                           bool_or(vm.state = 'expected'),
+                           bool_or(slot.confirmed_host_id IS DISTINCT FROM slot.target_host_id)
+                      INTO v_memory_bytes, v_vcpus, v_left, v_groups, v_is_expected, v_is_moving
+                      FROM capacity_reservationallocation AS vm
+                      JOIN capacity_reservation AS slot ON slot.id = vm.reservation_id
+                     WHERE vm.vm_uuid = v_piece.vm AND slot.id = ANY(v_slots)
+                       AND v_piece.host IN (slot.target_host_id, slot.confirmed_host_id);
                 END IF;
-            END IF;
-            CONTINUE WHEN v_left IS NULL AND cardinality(v_offered) = 0;
-            v_touched := v_touched || capacity_join_slots(
-                v_piece.vm, v_piece.host, v_piece.project, v_piece.memory_bytes, v_piece.vcpus,
-                coalesce(v_left, '{}'),
-                CASE WHEN v_flown ? v_piece.vm THEN ARRAY[v_flown #>> ARRAY[v_piece.vm, '0']]
-                     ELSE capacity_groups_of_claim(v_piece.vm, v_piece.memory_bytes, v_piece.vcpus,
-                                                   v_piece.classes, v_offered) END
-                || CASE WHEN v_left IS NOT NULL AND v_piece.memory_bytes <= v_memory_bytes
-                             AND v_piece.vcpus <= v_vcpus
-                        THEN v_groups ELSE '{}' END,
-                v_slots);
-        END LOOP;
+                IF v_left IS NOT NULL THEN
+                    CONTINUE WHEN v_is_moving;
+                    IF (v_memory_bytes, v_vcpus) = (v_piece.memory_bytes, v_piece.vcpus) THEN
+                        IF v_is_expected THEN
+                            UPDATE capacity_reservationallocation AS vm
+                               SET state = 'confirmed', confirmed_host_id = v_piece.host,
+                                   confirmed_at = statement_timestamp(), missing_since = NULL
+                             WHERE vm.vm_uuid = v_piece.vm AND vm.reservation_id = ANY(v_left);
+                            v_touched := v_touched || v_left;
+                        END IF;
+                        CONTINUE;
+                    END IF;
+                END IF;
+                CONTINUE WHEN v_left IS NULL AND v_offered IS NULL;
+                v_touched := v_touched || capacity_join_slots(
+                    v_piece.vm, v_piece.host, v_piece.project, v_piece.memory_bytes, v_piece.vcpus,
+                    coalesce(v_left, '{}'),
+                    CASE WHEN v_flown ? v_piece.vm THEN ARRAY[v_flown #>> ARRAY[v_piece.vm, '0']]
+                         ELSE capacity_groups_of_claim(v_piece.vm, v_piece.memory_bytes, v_piece.vcpus,
+                                                       v_piece.classes, v_offered) END
+                    || CASE WHEN v_left IS NOT NULL AND v_piece.memory_bytes <= v_memory_bytes
+                                 AND v_piece.vcpus <= v_vcpus
+                            THEN v_groups ELSE '{}' END,
+                    v_slots);
+            END LOOP;
 
-        IF cardinality(v_own) > 0 THEN
-            SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
-              FROM capacity_reservationallocation AS vm
-             WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
-               AND vm.reservation_id = ANY(v_slots);
+            IF cardinality(v_own) > 0 THEN
+                SELECT v_touched || coalesce(array_agg(vm.reservation_id), '{}') INTO v_touched
+                  FROM capacity_reservationallocation AS vm
+                 WHERE vm.vm_uuid = ANY(p_consumers) AND vm.state = 'expected'
+                   AND vm.reservation_id = ANY(v_slots);
+            END IF;
         END IF;
+
         FOR v_block IN SELECT * FROM capacity_block_slots(v_touched)
         LOOP
             FOREACH v_host IN ARRAY ARRAY[v_block.target_host_id,
@@ -303,7 +302,7 @@ BEGIN
         in_flight_vcpus := v_in_flight_vcpus[place];
         RETURN NEXT;
     END LOOP;
-    IF cardinality(v_own) = 0 THEN
+    IF cardinality(v_own) = 0 OR NOT v_holds THEN
         RETURN;
     END IF;
     -- A VM that comes while it is on another host, or its own host is lost, is evacuated.

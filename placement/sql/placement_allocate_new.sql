@@ -11,15 +11,28 @@ DECLARE
     v_found bigint;
     v_done bigint;
 BEGIN
-    WITH locked AS MATERIALIZED (
-        SELECT p.id, p.uuid, p.root_id FROM placement_provider p
-         WHERE p.uuid = ANY (a_provider) AND p.origin <> 'upstream' ORDER BY p.id FOR NO KEY UPDATE)
-    SELECT array_agg(DISTINCT root_id),
-           (SELECT array_agg(l.id ORDER BY a.place)
-              FROM unnest(a_provider) WITH ORDINALITY AS a (uuid, place)
-              LEFT JOIN locked l ON l.uuid = a.uuid)
-      INTO v_root, v_provider
-      FROM locked;
+    IF a_provider[1] = ALL (a_provider) THEN  -- most: what locks it writes it as well
+        UPDATE placement_provider p
+           SET generation = p.generation + 1, updated_at = statement_timestamp()
+         WHERE p.uuid = a_provider[1] AND p.origin <> 'upstream'
+        RETURNING ARRAY[p.root_id], array_fill(p.id, ARRAY[cardinality(a_provider)])
+             INTO v_root, v_provider;
+        v_provider := coalesce(v_provider, ARRAY[NULL::bigint]);
+    ELSE
+        WITH locked AS MATERIALIZED (
+            SELECT p.id, p.uuid, p.root_id FROM placement_provider p
+             WHERE p.uuid = ANY (a_provider) AND p.origin <> 'upstream'
+             ORDER BY p.id FOR NO KEY UPDATE)
+        SELECT array_agg(DISTINCT root_id),
+               (SELECT array_agg(l.id ORDER BY a.place)
+                  FROM unnest(a_provider) WITH ORDINALITY AS a (uuid, place)
+                  LEFT JOIN locked l ON l.uuid = a.uuid)
+          INTO v_root, v_provider
+          FROM locked;
+        UPDATE placement_provider
+           SET generation = generation + 1, updated_at = statement_timestamp()
+         WHERE id = ANY (v_provider);
+    END IF;
     IF array_position(v_provider, NULL) IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
             DETAIL = json_build_array(a_provider[array_position(v_provider, NULL)]);
@@ -54,8 +67,6 @@ BEGIN
     INSERT INTO placement_project_usage (project_id, user_id, type_id, resource_class_id, used)
     SELECT p_project, p_user, p_type, a.class, a.amount
       FROM unnest(v_class || NULL::integer, a_amount || 1::bigint) AS a (class, amount);
-    UPDATE placement_provider SET generation = generation + 1, updated_at = statement_timestamp()
-     WHERE id = ANY (v_provider);
     INSERT INTO placement_change (root_id, kind) SELECT unnest(v_root), 1;
 END
 $$;

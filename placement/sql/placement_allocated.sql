@@ -1,7 +1,6 @@
--- What VMs take on hosts, as the host rooms count it (placement.selectors.allocated). What consumers
--- hold is read from the sums that every write keeps in the inventories. Rows are found one by one by
--- their keys (OFFSET 0 keeps it that way), whatever the server knows of tables that may have been
--- filled a moment ago.
+-- What VMs take on hosts, as the host rooms count it (placement.selectors.allocated). Rows are found one
+-- by one by their keys (OFFSET 0 keeps it that way), whatever the server knows of tables that may have
+-- been filled a moment ago.
 CREATE OR REPLACE FUNCTION placement_allocated(p_hosts bigint[])
 RETURNS TABLE (host_id bigint, memory_bytes bigint, vcpus bigint) LANGUAGE sql STABLE AS $$
 WITH rooted AS MATERIALIZED (
@@ -15,21 +14,9 @@ WITH rooted AS MATERIALIZED (
             WHERE root.uuid = host.uuid AND root.origin = 'host' OFFSET 0) AS root ON true)
 SELECT held.host_id, sum(held.memory_bytes)::bigint, sum(held.vcpus)::bigint
   FROM (
-        SELECT rooted.host_id,
-               CASE class.name WHEN 'MEMORY_MB' THEN given.used * 1048576 ELSE 0 END
-                   AS memory_bytes,
-               CASE WHEN class.name IN ('VCPU', 'PCPU') THEN given.used ELSE 0 END AS vcpus
-          FROM rooted
-          JOIN LATERAL (
-               SELECT part.id FROM placement_provider AS part
-                WHERE part.root_id = rooted.root_id OFFSET 0) AS part ON true
-          JOIN LATERAL (
-               SELECT given.resource_class_id, given.used FROM placement_inventory AS given
-                WHERE given.provider_id = part.id AND given.used > 0 OFFSET 0) AS given ON true
-          JOIN LATERAL (
-               SELECT class.name FROM placement_resource_class AS class
-                WHERE class.id = given.resource_class_id
-                  AND class.name IN ('MEMORY_MB', 'VCPU', 'PCPU') OFFSET 0) AS class ON true
+        SELECT rooted.host_id, claimed.memory_bytes, claimed.vcpus
+          FROM rooted CROSS JOIN LATERAL placement_claimed_of(rooted.root_id) AS claimed
+         WHERE rooted.root_id IS NOT NULL
          UNION ALL
         SELECT rooted.host_id, vm.memory_bytes, vm.vcpus
           FROM rooted

@@ -10,14 +10,16 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 SET enable_memoize = off SET enable_material = off AS $$
 DECLARE
     v_host bigint;
+    v_root bigint;
     v_memory_bytes bigint := 0;
     v_vcpus bigint := 0;
     v_settled record;
+    v_taken record;
     v_eaten record;
 BEGIN
     -- Who was there before has a higher generation. Rooms of other hosts, where a VM is in flight or
     -- in a slot, are locked in the order of all: not after this one.
-    SELECT host.id INTO v_host
+    SELECT host.id, root.id INTO v_host, v_root
       FROM placement_consumer AS consumer, placement_provider AS root
       JOIN LATERAL (
            SELECT host.id FROM hosts_host AS host
@@ -39,18 +41,24 @@ BEGIN
             v_vcpus := v_vcpus + p_amounts[place];
         END IF;
     END LOOP;
-    SELECT * INTO v_settled
-      FROM capacity_settle_new(p_uuid::text, p_project, v_host, v_memory_bytes, v_vcpus,
-                               jsonb_object(p_classes, p_amounts::text[]));
+    v_settled := capacity_settle_new(p_uuid::text, p_project, v_host, v_memory_bytes, v_vcpus,
+                                     jsonb_object(p_classes, p_amounts::text[]));
     IF NOT v_settled.is_settled THEN
         RETURN false;
     END IF;
+    -- Where the room was what consumers hold, it is now: VMs that are in slots without a claim, which
+    -- take one look each, are searched for where there were any.
+    SELECT claimed.memory_bytes, claimed.vcpus INTO v_taken
+      FROM placement_claimed_of(v_root) AS claimed;
+    IF (v_settled.allocated_memory_bytes + v_memory_bytes, v_settled.allocated_vcpus + v_vcpus)
+       IS DISTINCT FROM (v_taken.memory_bytes, v_taken.vcpus) THEN
+        SELECT coalesce(sum(taken.memory_bytes), 0)::bigint AS memory_bytes,
+               coalesce(sum(taken.vcpus), 0)::bigint AS vcpus
+          INTO v_taken FROM placement_allocated(ARRAY[v_host]) AS taken;
+    END IF;
     SELECT eaten.* INTO v_eaten
-      FROM (SELECT coalesce(sum(taken.memory_bytes), 0)::bigint AS memory_bytes,
-                   coalesce(sum(taken.vcpus), 0)::bigint AS vcpus
-              FROM placement_allocated(ARRAY[v_host]) AS taken) AS vms,
-           LATERAL capacity_count_claimed(
-               ARRAY[v_host], ARRAY[vms.memory_bytes], ARRAY[vms.vcpus],
+      FROM capacity_count_claimed(
+               ARRAY[v_host], ARRAY[v_taken.memory_bytes], ARRAY[v_taken.vcpus],
                ARRAY[v_settled.memory_bytes], ARRAY[v_settled.vcpus],
                ARRAY[v_settled.committed_memory_bytes], ARRAY[v_settled.committed_vcpus],
                ARRAY[0::bigint], ARRAY[0::bigint]) AS eaten

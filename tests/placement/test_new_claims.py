@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from django.db import Error, connection, transaction
+from django.db import Error, IntegrityError, connection, transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,14 @@ from hosts.models import Host
 from journal.actors import Actor
 from journal.outages import sqlstate_of
 from journal.statements import fetch_rows
-from placement.models import Allocation, Consumer, Inventory, ResourceProvider
+from placement.models import (
+    Allocation,
+    Consumer,
+    ConsumerProject,
+    ConsumerUser,
+    Inventory,
+    ResourceProvider,
+)
 from placement.services.allocations import (
     CLAIM,
     REPLACE,
@@ -177,3 +184,39 @@ def test_who_is_known_to_the_ledger_takes_a_longer_look(cloud: Cloud) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM capacity_reservation WHERE kind = 'in_flight'")
         assert cursor.fetchone() == (1,)
+
+
+@pytest.mark.sql("placement_claimed_of", "placement_allocated")
+def test_a_vm_in_a_slot_that_holds_nothing_counts_beside_a_new_claim(cloud: Cloud) -> None:
+    listed = make_vm(
+        host=cloud.held,
+        openstack_id=uuid(),
+        memory_gib=8,
+        vcpus=2,
+        project_id=OWNER,
+        slot=cloud.slot,
+    )
+    rebuild_host_capacity()
+    room = HostCapacity.objects.get(host=cloud.held)
+    assert room.allocated_memory_bytes >> 30 == 8
+    for vm in (uuid(), listed.openstack_id):  # then it claims what it has
+        held = {cloud.held.openstack_id: SMALL}
+        assert cloud.client.allocate(vm, held, project_id=OWNER).status == 204
+        room.refresh_from_db()
+        assert (room.allocated_memory_bytes >> 30, room.committed_memory_bytes) == (16, 0)
+
+
+@pytest.mark.parametrize("model", [ConsumerProject, ConsumerUser])
+@pytest.mark.sql("placement_triggers")
+def test_names_that_consumers_point_at_stay(
+    cloud: Cloud, model: type[ConsumerProject] | type[ConsumerUser]
+) -> None:
+    assert cloud.claim(uuid(), cloud.free) == 204
+    named = model.objects.get()
+    for change in (
+        f"DELETE FROM {model._meta.db_table}",  # noqa: S608 - ours
+        f"UPDATE {model._meta.db_table} SET external_id = 'other'",  # noqa: S608 - ours
+    ):
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+            run(change)
+    assert list(model.objects.all()) == [named]
