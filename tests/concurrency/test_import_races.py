@@ -170,7 +170,7 @@ def test_two_imports_at_once_are_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_an_import_that_never_gets_its_turn_says_so(tmp_path: Path, settings: Any) -> None:
-    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 0.3})
+    settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 60.0})
     lease = take_lease(LEASE)
     assert lease is not None
     settings.HEADROOM = settings.HEADROOM.model_copy(update={"lease_seconds": 0.01})
