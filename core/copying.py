@@ -49,17 +49,21 @@ def copy_time(moment: datetime) -> str:
 
 def text_array(texts: Iterable[str | None]) -> str:
     """Return the literal of a ``text[]``; ``None`` is a null."""
-    return "{" + ",".join(map(_quoted, texts)) + "}"
+    quoted = [
+        f'"{text}"' if text and '"' not in text and "\\" not in text else _quoted(text)
+        for text in texts
+    ]
+    return "{" + ",".join(quoted) + "}"
 
 
 def _quoted(text: str | None) -> str:
     if text is None:
         return "NULL"
-    if '"' in text or "\\" in text:
-        text = text.replace("\\", r"\\").replace('"', r"\"")
+    text = text.replace("\\", r"\\").replace('"', r"\"")
     return f'"{text}"'
 
 
 def number_array(numbers: Iterable[object]) -> str:
     """Return the literal of an array of whole numbers or UUIDs; ``None`` is a null."""
-    return "{" + ",".join("NULL" if number is None else str(number) for number in numbers) + "}"
+    written = ["NULL" if number is None else str(number) for number in numbers]
+    return "{" + ",".join(written) + "}"

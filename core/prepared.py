@@ -56,9 +56,12 @@ class _Statements:
             psycopg.Error: it failed.
         """
         _, names = _numbered(sql)
-        if isinstance(parameters, Mapping):
-            parameters = [parameters[name] for name in names]
-        encoded = [_encoded(value) for value in parameters]
+        if names:
+            named = cast("Mapping[str, Any]", parameters)
+            parameters = [named[name] for name in names]
+        encoded = [
+            value.encode() if type(value) is str else _encoded(value) for value in parameters
+        ]
         for value in encoded:
             if value is not None and b"\0" in value:
                 raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
@@ -68,12 +71,11 @@ class _Statements:
         self._transformer.set_pgresult(result)
         return self._transformer.load_rows(0, result.ntuples, tuple)
 
-    def _result(self, sql: str, values: Sequence[bytes | None]) -> PGresult:
-        # A null is None, which the driver's types do not know.
+    def _result(self, sql: str, values: Any) -> PGresult:  # Any: a null is None, unlike their types
         pgconn = self.raw.pgconn
         known = self._names.get(sql)
         if known is not None:
-            result = pgconn.exec_prepared(known, cast("Sequence[bytes]", values))
+            result = pgconn.exec_prepared(known, values)
             if result.error_field(DiagnosticField.SQLSTATE) != UNKNOWN_STATEMENT:
                 return result
         name = self._names[sql] = f"headroom_{next(_numbers)}".encode()
@@ -81,7 +83,7 @@ class _Statements:
         if prepared.status != ExecStatus.COMMAND_OK:
             del self._names[sql]
             return prepared
-        return pgconn.exec_prepared(name, cast("Sequence[bytes]", values))
+        return pgconn.exec_prepared(name, values)
 
 
 @cache
@@ -102,7 +104,7 @@ def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
 def _encoded(value: Any) -> bytes | None:  # Any: see fetch_prepared
     if value is None:
         return None
-    if isinstance(value, str):
+    if isinstance(value, str):  # such as one with names of its own
         return value.encode()
     if isinstance(value, bytes):
         return rb"\x" + value.hex().encode()
@@ -242,8 +244,11 @@ def _prepared_rows(session: Session, sql: str, parameters: Parameters) -> list[R
             return list(cursor.fetchall())
     if wrapper.in_atomic_block or not wrapper.autocommit or not _prepares(wrapper):
         return run(sql, parameters).fetchall()
-    with wrapper.wrap_database_errors:
+    try:
         return kept.statements.rows(sql, parameters)
+    except psycopg.Error:
+        with wrapper.wrap_database_errors:
+            raise
 
 
 def drop_dead_connection() -> None:

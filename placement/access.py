@@ -18,7 +18,7 @@ from journal.auth import (
     TOKEN,
     Authenticator,
     Unauthenticated,
-    authenticate,
+    configured_authenticator,
     credentials_of_request,
 )
 from journal.counters import count_refused_token
@@ -98,11 +98,7 @@ def caller_of_static_token(request: HttpRequest) -> Caller:
     Raises:
         Unauthorized: the token is missing or unknown.
     """
-    try:
-        actor = authenticate(request)
-    except Unauthenticated as error:
-        raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error
-    return _static_caller(actor)
+    return _static_caller(_actor_of(request, configured_authenticator()))
 
 
 @lru_cache(maxsize=1024)
@@ -119,9 +115,13 @@ def caller_of_keystone_token(request: HttpRequest) -> Caller:
 
     Source: spec placement, section 7.2.
     """
+    return Caller(_actor_of(request, _keystone_authenticator()))
+
+
+def _actor_of(request: HttpRequest, authenticator: Authenticator) -> Actor:
     credentials = credentials_of_request(request)
     try:
-        return Caller(_keystone_authenticator().authenticate(credentials))
+        return authenticator.authenticate(credentials)
     except Unauthenticated as error:
         count_refused_token(credentials.token)
         raise Unauthorized(UNAUTHENTICATED, headers=error.headers) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 Environ = dict[str, Any]  # Any: as WSGI has it
@@ -44,6 +45,7 @@ def environ_of(scope: Any) -> Environ:  # Any: granian's, without types
     return environ
 
 
+@lru_cache(maxsize=4096)  # of connections, which are kept
 def _address(text: str) -> tuple[str, str]:
     host, _, port = text.rpartition(":")
     return host.strip("[]"), port

@@ -83,7 +83,10 @@ def _limits() -> Callable[[str], int]:
     usual = headroom.liquid.max_body_mib << 20
 
     def limit_bytes(path: str) -> int:
-        return next((limit for prefix, limit in larger if path.startswith(prefix)), usual)
+        for prefix, limit in larger:
+            if path.startswith(prefix):
+                return limit
+        return usual
 
     return limit_bytes
 

@@ -210,9 +210,11 @@ class _LimitedWrapper(base.DatabaseWrapper):
         of a statement before every request.
         """
         if not self.errors_occurred and self.connection is not None:
-            with suppress(OSError, ValueError, psycopg.Error):
+            try:
                 if not _has_news(self.connection.fileno()):
                     return True
+            except (OSError, ValueError, psycopg.Error):
+                pass  # the statement tells
         return bool(super().is_usable())
 
     def chunked_cursor(self) -> Any:  # Any: Django's wrappers of cursors

@@ -243,9 +243,9 @@ def _resources(allocations: Any, *, is_list: bool) -> dict[str, dict[str, int]]:
         by_given = {item["resource_provider"]["uuid"]: item for item in allocations}
     else:
         by_given = allocations
-    unknown = next((given for given in by_given if canonical_uuid(given) is None), None)
-    if unknown is not None:
-        raise BadRequest(f"Allocation for resource provider '{unknown}' that does not exist.")
+    for given in by_given:
+        if canonical_uuid(given) is None:
+            raise BadRequest(f"Allocation for resource provider '{given}' that does not exist.")
     named = _named_once(by_given, "resource provider")
     return {uuid: item["resources"] for uuid, item in named.items()}
 

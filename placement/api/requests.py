@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Final
 
 from django.core.handlers.wsgi import LimitedStream, WSGIRequest, get_path_info, get_script_name
@@ -58,9 +57,10 @@ class LeanRequest(WSGIRequest):
             raise AttributeError(name)
         environ = self.environ
         self._set_content_type_params(environ)
-        length_bytes = 0
-        with suppress(ValueError, TypeError):
-            length_bytes = int(environ.get("CONTENT_LENGTH") or "")
+        try:
+            length_bytes = int(environ.get("CONTENT_LENGTH") or 0)
+        except (ValueError, TypeError):
+            length_bytes = 0
         made = self.__dict__
         made["_stream"] = LimitedStream(environ["wsgi.input"], length_bytes)
         made.setdefault("_read_started", False)

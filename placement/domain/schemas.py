@@ -223,6 +223,7 @@ MAPPINGS_SINCE: Final = 34
 CONSUMER_TYPES_SINCE: Final = 38
 
 
+@cache
 def _band(minor: int) -> int:
     return next(since for since in ALLOCATION_BANDS if minor >= since)
 

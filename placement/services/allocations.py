@@ -189,9 +189,9 @@ def replace_parameters(
     places, providers, names, numbers = zip(*amounts, strict=True) if amounts else ((),) * 4
     generations = [_generation(consumer) for consumer in consumers]
     return [
-        number_array(consumer.uuid for consumer in consumers),
-        text_array(consumer.project_id for consumer in consumers),
-        text_array(consumer.user_id for consumer in consumers),
+        number_array([consumer.uuid for consumer in consumers]),
+        text_array([consumer.project_id for consumer in consumers]),
+        text_array([consumer.user_id for consumer in consumers]),
         text_array(types) if any(types) else None,
         number_array(generations) if request.checks_generations else None,
         number_array(places),

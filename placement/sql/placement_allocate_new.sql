@@ -37,12 +37,19 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'HRA01', MESSAGE = 'unknown provider',
             DETAIL = json_build_array(a_provider[array_position(v_provider, NULL)]);
     END IF;
-    SELECT array_agg(c.id ORDER BY a.place) INTO v_class
-      FROM unnest(a_class) WITH ORDINALITY AS a (name, place)
-      LEFT JOIN placement_resource_class c ON c.name = a.name;
+    -- Those of nearly all amounts are known (placement.models.ResourceClass).
+    FOR place IN 1 .. cardinality(a_class) LOOP
+        v_class[place] := CASE a_class[place]
+            WHEN 'VCPU' THEN 0 WHEN 'MEMORY_MB' THEN 1 WHEN 'DISK_GB' THEN 2 END;
+    END LOOP;
     IF array_position(v_class, NULL) IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'HRA02', MESSAGE = 'unknown class',
-            DETAIL = json_build_array(a_class[array_position(v_class, NULL)]);
+        SELECT array_agg(c.id ORDER BY a.place) INTO v_class
+          FROM unnest(a_class) WITH ORDINALITY AS a (name, place)
+          LEFT JOIN placement_resource_class c ON c.name = a.name;
+        IF array_position(v_class, NULL) IS NOT NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'HRA02', MESSAGE = 'unknown class',
+                DETAIL = json_build_array(a_class[array_position(v_class, NULL)]);
+        END IF;
     END IF;
     WITH done AS (
         UPDATE placement_inventory i SET used = i.used + a.amount
