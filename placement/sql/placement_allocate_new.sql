@@ -51,14 +51,12 @@ BEGIN
                 DETAIL = json_build_array(a_class[array_position(v_class, NULL)]);
         END IF;
     END IF;
-    WITH done AS (
-        UPDATE placement_inventory i SET used = i.used + a.amount
-          FROM unnest(v_provider, v_class, a_amount) AS a (provider, class, amount)
-         WHERE i.provider_id = a.provider AND i.resource_class_id = a.class
-           AND a.amount BETWEEN i.min_unit AND i.max_unit AND a.amount % i.step_size = 0
-           AND i.used + a.amount <= (i.total - i.reserved) * i.allocation_ratio
-        RETURNING 1)
-    SELECT count(*) INTO v_done FROM done;
+    UPDATE placement_inventory i SET used = i.used + a.amount
+      FROM unnest(v_provider, v_class, a_amount) AS a (provider, class, amount)
+     WHERE i.provider_id = a.provider AND i.resource_class_id = a.class
+       AND a.amount BETWEEN i.min_unit AND i.max_unit AND a.amount % i.step_size = 0
+       AND i.used + a.amount <= (i.total - i.reserved) * i.allocation_ratio;
+    GET DIAGNOSTICS v_done = ROW_COUNT;
     IF v_done <> cardinality(a_amount) THEN
         PERFORM placement_refuse_allocations(a_provider, a_class, a_amount, ARRAY[p_consumer]);
     END IF;

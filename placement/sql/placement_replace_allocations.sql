@@ -29,11 +29,10 @@ BEGIN
         PERFORM set_config('lock_timeout', p_lock_timeout, true);
     END IF;
 
-    IF cardinality(c_uuid) = 1 AND cardinality(a_consumer) > 0 THEN
+    IF cardinality(c_uuid) = 1 AND cardinality(a_consumer) > 0 AND c_generation[1] IS NULL THEN
         SELECT p.id, u.id INTO v_project, v_user
           FROM placement_project p, placement_user u
-         WHERE p.external_id = c_project[1] AND u.external_id = c_user[1]
-           AND NOT EXISTS (SELECT FROM placement_consumer k WHERE k.uuid = c_uuid[1]);
+         WHERE p.external_id = c_project[1] AND u.external_id = c_user[1];
         IF FOUND AND c_type[1] IS NOT NULL THEN
             SELECT t.id INTO v_type FROM placement_consumer_type t WHERE t.name = c_type[1];
         END IF;
@@ -41,10 +40,6 @@ BEGIN
             INSERT INTO placement_consumer (uuid, generation, project_id, user_id, type_id)
             VALUES (c_uuid[1], 1, v_project, v_user, v_type)
                 ON CONFLICT (uuid) DO NOTHING RETURNING id INTO v_made;
-            IF c_generation[1] IS NOT NULL AND v_made IS NOT NULL THEN
-                RAISE EXCEPTION USING ERRCODE = 'HRA06', MESSAGE = 'consumer generation',
-                    DETAIL = json_build_array(c_uuid[1], NULL, c_generation[1]);
-            END IF;
         END IF;
         IF v_made IS NOT NULL THEN
             PERFORM placement_allocate_new(v_made, c_uuid[1], v_project, v_user, v_type,
