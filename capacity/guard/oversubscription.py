@@ -184,12 +184,11 @@ def _check_host(host_id: int, run: _Run) -> _Done:
 
 def _guarded(host_id: int, run: _Run) -> _Done:
     """Look at one host under its zone's lock, and act when its time has come."""
-    room = HostCapacity.objects.select_related("host").filter(host_id=host_id).first()
-    if room is None:
-        return _Done(outcome=HostOutcome.SKIPPED)
-    zone_lock([room.zone])
-    room.refresh_from_db()  # another run may have been here while we waited
-    if _is_too_soon(room, run) or not _is_ready(room.host.name):
+    room = _room_of(host_id)
+    if room is not None:
+        zone_lock([room.zone])
+        room = _room_of(host_id)  # another run may have been here, or the host gone, as we waited
+    if room is None or _is_too_soon(room, run) or not _is_ready(room.host.name):
         return _Done(outcome=HostOutcome.SKIPPED)
     excess = excess_of(room)
     if excess == NOTHING:
@@ -204,6 +203,10 @@ def _guarded(host_id: int, run: _Run) -> _Done:
         log.warning("host_over_subscribed", host=room.host.name, excess=excess.named())
         return _Done(outcome=HostOutcome.REPORTED)
     return _relieve(room, excess, run)
+
+
+def _room_of(host_id: int) -> HostCapacity | None:
+    return HostCapacity.objects.select_related("host").filter(host_id=host_id).first()
 
 
 def _relieve(room: HostCapacity, excess: Amounts, run: _Run) -> _Done:

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from capacity.guard import oversubscription
+from capacity.locks import zone_lock
 from capacity.models import HostCapacity, SchedulingDecision
 from capacity.tasks import check_oversubscription, prune_decisions
 from tests import factories
@@ -27,6 +29,18 @@ def test_the_guard_task_looks_at_hosts_and_reports(lacking: HostCapacity) -> Non
 
     lacking.refresh_from_db()
     assert lacking.oversubscribed_since is not None
+
+
+def test_a_host_that_goes_while_its_zone_is_locked_is_passed_over(
+    lacking: HostCapacity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def awaited(zones: list[str]) -> None:
+        HostCapacity.objects.all().delete()
+        zone_lock(zones)
+
+    monkeypatch.setattr(oversubscription, "zone_lock", awaited)
+
+    assert check_oversubscription() == {"skipped": 1, "moved": 0, "evicted": 0}
 
 
 def test_the_guard_can_be_turned_off(lacking: HostCapacity, settings: Any) -> None:
