@@ -77,5 +77,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
 ]
 if settings.HEADROOM.oidc.is_on:
     urlpatterns.append(path("oidc/", include("mozilla_django_oidc.urls")))
-handler400 = "journal.views.plain_bad_request"
+handler400 = "core.api.bad_request"
 handler500 = "journal.views.plain_server_error"

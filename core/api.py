@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import orjson
 import structlog
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, UnreadablePostError
 from django.http.response import HttpResponseBase
 from prometheus_client import Histogram
@@ -39,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 JSON = "application/json"
 PROBLEM_JSON = "application/problem+json"
+#: Where errors are problem details.
+PROBLEM_PATHS = ("/api/", "/failover/v1/")
 SERVER_ERROR = 500
 DECISION = "failed to process scheduling decision"
 REQUEST = "failed to process request"
@@ -271,6 +273,17 @@ def problem_answer(
         **(members or {}),
     }
     return HttpResponse(orjson.dumps(problem), content_type=PROBLEM_JSON, status=status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a request that Django refused before any view saw it, such as an unknown host."""
+    path = request.path
+    if path.startswith(PROBLEM_PATHS):
+        code = "invalid_host" if isinstance(exception, DisallowedHost) else "request_refused"
+        return problem_answer(request, status=400, detail="bad request", code=code)
+    if path.startswith("/scheduler/"):
+        return error_answer(request, "bad request", status=400)
+    return HttpResponse("Bad request", content_type="text/plain; charset=utf-8", status=400)
 
 
 def json_answer(document: object, *, status: int = 200) -> HttpResponse:

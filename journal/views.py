@@ -72,11 +72,6 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(page, content_type=CONTENT_TYPE_LATEST)
 
 
-def plain_bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a request that Django refused before any view saw it, such as an unknown host."""
-    return HttpResponse("Bad request", content_type=PLAIN_TEXT, status=400)
-
-
 def plain_server_error(request: HttpRequest) -> HttpResponse:
     """Answer an error that no view handled; the log has the rest.
 

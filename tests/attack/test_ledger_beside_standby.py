@@ -80,6 +80,7 @@ def on_primary(
                 connections["default"] = usual
                 sessions._local.session = None
                 connections["primary"].close()
+                del connections["primary"]  # other tests have another server of that name
 
     return there
 

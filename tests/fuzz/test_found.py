@@ -26,6 +26,20 @@ def test_admin_query_with_a_nul_character_is_refused(region: tuple[Known, ...]) 
     assert call("GET", "/commitments/v1/info", query="zone=%00").status == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/api/v1/hosts/web/decommission", "application/problem+json"),
+        ("/scheduler/nova/external", "application/json"),
+        ("/commitments/v1/info", "text/plain"),
+    ],
+)
+def test_host_that_is_no_name_is_refused_as_each_api_refuses(path: str, kind: str) -> None:
+    answer = call("GET", path, headers={"Host": "A;8IP:_kR"})
+    assert answer.status == 400
+    assert answer.headers["content-type"].partition(";")[0] == kind
+
+
 def test_nudge_of_a_dead_broker_does_not_wait_between_attempts() -> None:
     options: Any = settings.CELERY["broker_transport_options"]
     assert (options["max_retries"], options["interval_start"]) == (1, 0)

@@ -48,6 +48,7 @@ def own_tables() -> list[str]:
 def empty_database() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET LOCAL lock_timeout = '60s'")  # the server may be looking at the tables
         cursor.execute(f"TRUNCATE {', '.join(own_tables())} CASCADE")
 
 
