@@ -24,6 +24,7 @@ from placement.models import (
     ConsumerProject,
     ConsumerUser,
     Inventory,
+    ResourceClass,
     ResourceProvider,
 )
 from placement.services.allocations import (
@@ -37,6 +38,7 @@ from tests.examples import few
 from tests.factories import make_vm
 from tests.placement.claim_cloud import OWNER, SMALL, Cloud, cloud_of_claims, make_flight
 from tests.placement.client import PlacementClient, uuid
+from tests.placement.rows import make_provider
 from tests.placement.test_engines_agree import (
     FLAVORS,
     PROJECTS,
@@ -204,6 +206,25 @@ def test_a_vm_in_a_slot_that_holds_nothing_counts_beside_a_new_claim(cloud: Clou
         assert cloud.client.allocate(vm, held, project_id=OWNER).status == 204
         room.refresh_from_db()
         assert (room.allocated_memory_bytes >> 30, room.committed_memory_bytes) == (16, 0)
+
+
+@pytest.mark.sql("placement_allocate_new")
+@pytest.mark.parametrize(
+    "names", [("VCPU", "MEMORY_MB", "DISK_GB"), ("DISK_GB", "PCPU", "CUSTOM_THING", "VCPU")]
+)
+def test_a_new_claim_is_of_the_classes_that_it_names(
+    placement: PlacementClient, names: Sequence[str]
+) -> None:
+    ResourceClass.objects.create(name="CUSTOM_THING")
+    provider = make_provider("p", inventories=dict.fromkeys([*names, "VGPU"], 100))
+    amounts, vm = {name: amount for amount, name in enumerate(names, 1)}, uuid()
+
+    assert placement.allocate(vm, {str(provider.uuid): amounts}).status == 204
+
+    rows = Allocation.objects.filter(consumer__uuid=vm)
+    assert dict(rows.values_list("resource_class__name", "used")) == amounts
+    used = Inventory.objects.filter(provider=provider, used__gt=0)
+    assert dict(used.values_list("resource_class__name", "used")) == amounts
 
 
 @pytest.mark.parametrize("model", [ConsumerProject, ConsumerUser])
