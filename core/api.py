@@ -34,6 +34,7 @@ from journal.errors import HeadroomError, InvalidInput, Unavailable
 from journal.metrics import metric_name
 from journal.middleware import request_id_of
 from journal.outages import as_unavailable
+from journal.views import PLAIN_TEXT
 
 log = structlog.get_logger(__name__)
 
@@ -276,14 +277,15 @@ def problem_answer(
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer a request that Django refused before any view saw it, such as an unknown host."""
-    path = request.path
-    if path.startswith(PROBLEM_PATHS):
-        code = "invalid_host" if isinstance(exception, DisallowedHost) else "request_refused"
-        return problem_answer(request, status=400, detail="bad request", code=code)
-    if path.startswith("/scheduler/"):
-        return error_answer(request, "bad request", status=400)
-    return HttpResponse("Bad request", content_type="text/plain; charset=utf-8", status=400)
+    """Answer a request that Django refused before any view saw it, in the format of its API."""
+    is_host = isinstance(exception, DisallowedHost)
+    text = "the Host header names a host that is not served here" if is_host else "bad request"
+    if request.path.startswith(PROBLEM_PATHS):
+        code = "invalid_host" if is_host else "request_refused"
+        return problem_answer(request, status=400, detail=text, code=code)
+    if request.path.startswith("/scheduler/"):
+        return error_answer(request, text, status=400)
+    return HttpResponse(text[0].upper() + text[1:], content_type=PLAIN_TEXT, status=400)
 
 
 def json_answer(document: object, *, status: int = 200) -> HttpResponse:

@@ -38,6 +38,7 @@ def test_host_that_is_no_name_is_refused_as_each_api_refuses(path: str, kind: st
     answer = call("GET", path, headers={"Host": "A;8IP:_kR"})
     assert answer.status == 400
     assert answer.headers["content-type"].partition(";")[0] == kind
+    assert b"host that is not served here" in answer.body
 
 
 def test_nudge_of_a_dead_broker_does_not_wait_between_attempts() -> None:
